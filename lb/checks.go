@@ -22,6 +22,10 @@ type CheckTarget struct {
 // at all. That is no result about the backend.
 var ErrNoCheckServer = errors.New("the kernel has no virtual server for this check")
 
+// ErrRepliesDropped reports that a kernel parameter makes this box drop the replies of its VIPs. That
+// is no result about the backend either.
+var ErrRepliesDropped = errors.New("this box drops the replies of its own VIPs")
+
 // OwnSourceSysctl lets the box receive the replies from its own VIPs. IPv6 needs no parameter. The
 // rules drop all other packets of other hosts with an address of the box as source, as the kernel
 // does by default.

@@ -125,7 +125,7 @@ func localFault(err error, took, timeout time.Duration) bool {
 			return true
 		}
 	}
-	if errors.Is(err, errNoRun) || errors.Is(err, lb.ErrNoCheckServer) {
+	if errors.Is(err, errNoRun) || errors.Is(err, lb.ErrNoCheckServer) || errors.Is(err, lb.ErrRepliesDropped) {
 		return true
 	}
 	var s timeoutError

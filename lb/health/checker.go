@@ -41,6 +41,7 @@ type Checker struct {
 	limit   int
 	wake    chan struct{} // Set has changed the schedule
 	changed chan struct{}
+	warned  map[string]time.Time // by fault of this box; of Run's goroutine
 
 	mu    sync.Mutex
 	table table
@@ -52,8 +53,8 @@ type Totals struct {
 	// Checks counts results, Failures the failed ones. Spent is the sum of their durations.
 	Checks, Failures uint64
 	Spent            time.Duration
-	// Void counts checks without a result: this box had no file or memory left, or did not get to
-	// run.
+	// Void counts checks without a result: this box had no file or memory left, did not get to run,
+	// or drops the replies of VIPs.
 	Void uint64
 }
 
@@ -76,6 +77,7 @@ func New(opts Options) *Checker {
 		limit:   opts.Concurrency,
 		wake:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
+		warned:  map[string]time.Time{},
 		ready:   make(chan struct{}),
 	}
 	if c.log == nil {

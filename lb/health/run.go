@@ -2,14 +2,20 @@ package health
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"time"
+
+	"weir/lb"
 )
 
 // retryInterval is the time after a check without a result. It also bounds a check without a
 // valid interval.
 const retryInterval = time.Second
+
+// warnInterval is the time after which a lasting fault of this box is logged again.
+const warnInterval = time.Hour
 
 // result is the outcome of a job.
 type result struct {
@@ -95,6 +101,20 @@ func (c *Checker) store(ctx context.Context, r result) {
 	for _, t := range transitions {
 		c.report(t, a.problem)
 	}
+	if errors.Is(r.err, lb.ErrRepliesDropped) {
+		c.warn(r)
+	}
+}
+
+// warn logs that this box drops the replies of VIPs, once in a while for all backends behind an
+// interface.
+func (c *Checker) warn(r result) {
+	fault := problem(r.err)
+	if last, ok := c.warned[fault]; ok && time.Since(last) < warnInterval {
+		return
+	}
+	c.warned[fault] = time.Now()
+	c.log.Warn("checks of VIPs without a result", "error", fault, "service", r.probe.target.service.String(), "backend", r.probe.target.address)
 }
 
 // report logs a transition. A first state up is logged at level debug: with thousands of

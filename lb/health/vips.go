@@ -20,7 +20,8 @@ type VIPs interface {
 	// Dial opens a connection to address, a VIP and port. An error that wraps
 	// lb.ErrNoCheckServer is no result about the backend.
 	Dial(ctx context.Context, network, address string, at lb.CheckTarget) (net.Conn, error)
-	// Fault returns why this box drops the replies of VIPs at a backend; nil if it does not.
+	// Fault returns an error that wraps lb.ErrRepliesDropped if this box drops the replies of VIPs at
+	// a backend; nil if it does not.
 	Fault(ctx context.Context, at lb.CheckTarget) error
 }
 
@@ -48,10 +49,14 @@ func askVIPs(vips []netip.Addr, ask asker, box VIPs) asker {
 			if vip.Is4() != own.Addr().Is4() {
 				continue
 			}
+			var datagrams atomic.Bool // gRPC connects in a goroutine of its own
 			err := askVIP(ctx, ask, dial, t, vip, func(ctx context.Context, network, address string) (net.Conn, error) {
+				datagrams.Store(network == "udp")
 				return box.Dial(ctx, network, address, at)
 			})
-			if missing := (*missingVIPError)(nil); errors.As(err, &missing) {
+			// A server that is up may not answer datagrams at its own address.
+			var silent timeoutError
+			if missing := (*missingVIPError)(nil); errors.As(err, &missing) || datagrams.Load() && errors.As(err, &silent) {
 				return cmp.Or(box.Fault(context.WithoutCancel(ctx), at), err)
 			}
 			if err != nil {

@@ -3,6 +3,9 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -48,7 +51,7 @@ func TestVIPReasons(t *testing.T) {
 		{"is down", hang, hang, nil, "connect 192.0.2.10:80: no answer within 1s"},
 		{"is unreachable", unreachable, hang, nil, "connect 192.0.2.10:80: no answer within 1s"},
 		{"has it, and nothing listens", accept, refuse, nil, "connect 192.0.2.10:80: connection refused"},
-		{"is answered, and this box drops that", accept, hang, errors.New("rp_filter is 1"), "rp_filter is 1"},
+		{"is answered, and this box drops that", accept, hang, fmt.Errorf("rp_filter is 1: %w", lb.ErrRepliesDropped), "rp_filter is 1"},
 		{"is not in the kernel", accept, missing, nil, lb.ErrNoCheckServer.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,8 +72,64 @@ func TestVIPReasons(t *testing.T) {
 				if len(asked) != 1 || asked[0] != "tcp 192.0.2.10:80 at web 10.0.0.1" {
 					t.Errorf("asked %q", asked)
 				}
-				if localFault(err, time.Second, time.Second) != errors.Is(err, lb.ErrNoCheckServer) {
+				if localFault(err, time.Second, time.Second) != (errors.Is(err, lb.ErrNoCheckServer) || errors.Is(err, lb.ErrRepliesDropped)) {
 					t.Errorf("is %v a fault of this box?", err)
+				}
+			})
+		})
+	}
+}
+
+// TestDroppedRepliesAreNoResult shows that a backend keeps its state while this box drops the replies,
+// with one warning; without answers at the own address too, with datagrams only.
+func TestDroppedRepliesAreNoResult(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		check Check
+		own   bool // the own address answers
+		want  string
+	}{
+		{"tcp", tcpCheck(), true, "up"},
+		{"tcp, and the server is down", tcpCheck(), false, "down"},
+		{"udp", Check{Kind: UDP, Send: []byte("?"), Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}, false, "up"},
+		{"dns", Check{Kind: DNS, DNSName: "example.org", DNSType: "A", Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}, false, "up"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				silent := func(ctx context.Context, network string) (net.Conn, error) {
+					if network == "udp" {
+						c, other := net.Pipe()
+						go func() { _, _ = io.Copy(io.Discard, other) }()
+						return c, nil
+					}
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				fault := fmt.Errorf("rp_filter is 1 on back: %w", lb.ErrRepliesDropped)
+				c := New(Options{
+					Logger: slog.New(slog.NewTextHandler(&log, nil)),
+					Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+						if tt.own {
+							return nil, syscall.ECONNREFUSED
+						}
+						return silent(ctx, network)
+					},
+					VIPs: vipBox{fault, func(ctx context.Context, to string) (net.Conn, error) { return silent(ctx, to[:3]) }},
+				})
+				tt.check.VIPs = []netip.Addr{netip.MustParseAddr("192.0.2.10")}
+				g := group(web, tt.check, 2)
+				g.Serves = func(lb.PortKey, netip.AddrPort) bool { return true }
+				c.Set([]Group{g})
+				running(t, c)
+				after(10 * time.Second)
+				down := c.Health()[web].Down
+				if got := map[bool]string{true: "up", false: "down"}[len(down) == 0]; got != tt.want {
+					t.Errorf("the backends are %s, want %s", got, tt.want)
+				}
+				if n := strings.Count(log.String(), "checks of VIPs without a result"); n != map[string]int{"up": 1, "down": 0}[tt.want] {
+					t.Errorf("%d warnings:\n%s", n, &log)
 				}
 			})
 		})

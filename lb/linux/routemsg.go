@@ -173,6 +173,19 @@ func parseRouteType(body []byte) byte {
 	return body[7]
 }
 
+// parseRouteLink returns the index of the interface of a route, 0 without one.
+func parseRouteLink(body []byte) (index uint32) {
+	if len(body) < unix.SizeofRtMsg {
+		return 0
+	}
+	for typ, v := range attributes(body[unix.SizeofRtMsg:]) {
+		if typ == unix.RTA_OIF && len(v) == 4 {
+			index = binary.NativeEndian.Uint32(v)
+		}
+	}
+	return index
+}
+
 // putRouteDump requests weir's routes of a family, of one table and type. Kernels before 4.20
 // return all routes: the parser filters them.
 func putRouteDump(e *encoder, f lb.Family, table, typ byte) {

@@ -52,14 +52,13 @@ func (d *VIPDialer) Dial(ctx context.Context, network, address string, to lb.Che
 	return dialer.DialContext(ctx, network, address)
 }
 
-// Fault returns why the kernel drops the replies of VIPs at a backend, nil if it does not. IPv6 has
-// no such parameters.
+// Fault returns an error that wraps lb.ErrRepliesDropped if the kernel drops the replies of VIPs at a
+// backend, nil if it does not. IPv6 has no such parameters.
 func (d *VIPDialer) Fault(ctx context.Context, at lb.CheckTarget) error {
-	source, err := sourceTo(ctx, at.Backend)
-	if err != nil || !source.Addr().Is4() {
-		return nil //nolint:nilerr // it is not the reason
+	if !at.Backend.Is4() {
+		return nil
 	}
-	return replyFault("/proc/sys/net/ipv4/conf/", deviceOf(source.Addr()))
+	return replyFault("/proc/sys/net/ipv4/conf/", deviceTo(ctx, at.Backend))
 }
 
 func (d *VIPDialer) mark(raw syscall.RawConn, n uint32) error {
@@ -96,23 +95,44 @@ func replyFault(conf, device string) error {
 	case device == "":
 		return nil
 	case value("accept_local") == "0":
-		return fmt.Errorf("accept_local is 0 on %s, so that the kernel drops the replies from its own VIP; set 1", device)
+		return fmt.Errorf("accept_local is 0 on %s, set 1: %w", device, lb.ErrRepliesDropped)
 	case value("rp_filter") == "1":
-		return fmt.Errorf("rp_filter is 1 on %s, so that the kernel drops the replies from its own VIP; set 2", device)
+		return fmt.Errorf("rp_filter is 1 on %s, set 2: %w", device, lb.ErrRepliesDropped)
 	}
 	return nil
 }
 
-// deviceOf returns the interface with an address, "" without one.
-func deviceOf(a netip.Addr) string {
-	devices, _ := net.Interfaces()
-	for _, device := range devices {
-		addrs, _ := device.Addrs()
-		for _, have := range addrs {
-			if p, err := netip.ParsePrefix(have.String()); err == nil && p.Addr() == a {
-				return device.Name
-			}
-		}
+// deviceTo returns the interface of the route to a backend, "" without one. It asks for this route
+// only: a list of all addresses has thousands on a box with as many VIPs.
+func deviceTo(ctx context.Context, backend netip.Addr) string {
+	c := newConn(unix.NETLINK_ROUTE, &Traffic{})
+	defer c.close()
+	var index uint32
+	err := c.query(ctx, func(e *encoder) { putRouteGet(e, backend) }, func() {}, func(m message) { index = parseRouteLink(m.body) })
+	if err != nil || index == 0 {
+		return ""
 	}
-	return ""
+	name, err := linkName(index)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// linkName returns the name of an interface. Package net would list all interfaces.
+func linkName(index uint32) (string, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	link, err := unix.NewIfreq("")
+	if err != nil {
+		return "", err
+	}
+	link.SetUint32(index)
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFNAME, link); err != nil {
+		return "", err
+	}
+	return link.Name(), nil
 }

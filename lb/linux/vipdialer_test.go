@@ -43,8 +43,16 @@ func TestParametersThatDropReplies(t *testing.T) {
 			}
 		}
 		err := replyFault(dir+"/", "back")
-		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !errors.Is(err, lb.ErrRepliesDropped)) {
 			t.Errorf("%+v: %v", tt, err)
 		}
+	}
+}
+
+// TestInterfaceOfABackend reads one route, not the addresses of all interfaces.
+func TestInterfaceOfABackend(t *testing.T) {
+	t.Parallel()
+	if got := deviceTo(t.Context(), netip.MustParseAddr("127.0.0.1")); got != "lo" {
+		t.Errorf("interface %q, want lo", got)
 	}
 }
