@@ -170,6 +170,12 @@ func TestMixedFamilies(t *testing.T) {
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s\n%v", c.name, d, notes)
 		}
+		noted := slices.ContainsFunc(notes, func(n Note) bool {
+			return n.Reason == BadObject && strings.Contains(n.Text, "backend 10.0.0.1:80 is not used for [2001:db8::1]:80/tcp")
+		})
+		if noted != (c.name == "one of them by a tunnel") {
+			t.Errorf("%s: notes %v", c.name, notes)
+		}
 		if _, mixed := svc.Mixed(); mixed != c.mixed {
 			t.Errorf("%s: mixed: %v", c.name, mixed)
 		}

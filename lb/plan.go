@@ -325,7 +325,11 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 	v := p.objects.edit(f)
 	v.reals = slices.Grow(v.reals, len(backends))
 	for _, be := range backends {
-		if FamilyOf(be.Addr.Addr()) != family || mixed && be.Forward != Tunnel || !be.Scope.In(local) {
+		if FamilyOf(be.Addr.Addr()) != family || !be.Scope.In(local) {
+			continue
+		}
+		if mixed && be.Forward != Tunnel {
+			p.note(BadObject, "backend %s is not used for %s: only a tunnel reaches a backend of the other family", be.Addr, outer)
 			continue
 		}
 		if why := p.facts.refusal(be, p.svc.Apart); why != "" {

@@ -136,6 +136,8 @@ func (s *Service) warnFamilies() {
 		case vip && with < 0 && len(s.Backends) > 0 && !s.tunnels():
 			s.Fail("vips", fmt.Sprintf(`there are %s VIPs but no %s backends, and only forward = "tunnel" reaches backends of the other family`, f, f),
 				`add backends of that family, remove these VIPs, or use forward = "tunnel"`)
+		case vip && with < 0 && mixed:
+			s.failMixed(f)
 		case !vip && with >= 0 && mixed:
 		case !vip && with >= 0 && len(s.VIPs) > 0 && s.LB.FWMark == 0:
 			b := s.Backends[with]
@@ -144,6 +146,18 @@ func (s *Service) warnFamilies() {
 		}
 		if vip && !mixed && len(s.Fallback) > 0 && !slices.ContainsFunc(s.Fallback, of) {
 			s.Warn(source.Warning, "fallback", fmt.Sprintf("there are %s VIPs but no %s fallback", f, f), "add one of that family")
+		}
+	}
+}
+
+// failMixed reports the backends that a VIP of a family does not reach. The VIP has tunnels to
+// backends of the other family, and none of its own.
+func (s *Service) failMixed(vip lb.Family) {
+	for _, b := range s.Backends {
+		if b.LB.Forward != lb.Tunnel {
+			s.Add(source.Error, b.At, source.Join(s.Shown, b.Name),
+				fmt.Sprintf("%s VIPs do not reach %q by forward = %q: there are no %s backends, and only tunnels reach those of the other family", vip, b.Addr.Addr(), forwardName(b.LB.Forward), vip),
+				fmt.Sprintf(`use forward = "tunnel" for it, or add %s backends`, vip))
 		}
 	}
 }
