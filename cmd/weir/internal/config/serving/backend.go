@@ -131,8 +131,8 @@ func (s *Service) warnFamilies() {
 		with := slices.IndexFunc(s.Backends, func(b Backend) bool { return of(b.Located) })
 		_, mixed := s.LB.Mixed()
 		switch {
-		case vip && with < 0 && len(s.Backends) > 0 && s.LB.Group:
-			s.Fail("vips", fmt.Sprintf("there are %s VIPs but no %s backends, and in a group each family has its own", f, f), "add backends of that family")
+		case vip && with < 0 && len(s.Backends) > 0 && (s.LB.Group || s.LB.FWMark != 0):
+			s.Fail("vips", fmt.Sprintf("there are %s VIPs but no %s backends, and %s each family has its own", f, f, s.within()), "add backends of that family")
 		case vip && with < 0 && len(s.Backends) > 0 && !s.tunnels():
 			s.Fail("vips", fmt.Sprintf(`there are %s VIPs but no %s backends, and only forward = "tunnel" reaches backends of the other family`, f, f),
 				`add backends of that family, remove these VIPs, or use forward = "tunnel"`)
@@ -148,6 +148,14 @@ func (s *Service) warnFamilies() {
 			s.Warn(source.Warning, "fallback", fmt.Sprintf("there are %s VIPs but no %s fallback", f, f), "add one of that family")
 		}
 	}
+}
+
+// within names the key by which a service has no tunnels to backends of the other family.
+func (s *Service) within() string {
+	if s.LB.Group {
+		return "in a group"
+	}
+	return "with fwmark"
 }
 
 // failMixed reports the backends that a VIP of a family does not reach. The VIP has tunnels to
