@@ -197,3 +197,16 @@ func TestQuorumOfMixedFamilies(t *testing.T) {
 		t.Errorf("notes: %v", notes)
 	}
 }
+
+// TestFallbackOfMixedFamilies shows that a fallback of the backends' family serves a VIP of the other one.
+func TestFallbackOfMixedFamilies(t *testing.T) {
+	t.Parallel()
+	vip6 := netip.MustParseAddr("2001:db8::1")
+	svc := direct(Tunnel)
+	svc.VIPs, svc.WhenDown, svc.Fallback = []VIP{{Addr: vip6}}, UseFallback, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:80")}
+	objects, _ := Plan(svc, &Facts{Health: map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{PortKey{80, TCP}, IPv4}: true}}}})
+	want := RealServer{Frontend: Frontend{Addr: vip6, Port: 80, Proto: TCP}, Addr: svc.Fallback[0], Weight: 1, Forward: Tunnel, Encap: svc.Encap}
+	if !slices.Contains(objects, Object(want)) {
+		t.Errorf("%v, want %s", objects, want)
+	}
+}

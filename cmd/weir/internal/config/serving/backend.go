@@ -158,14 +158,21 @@ func (s *Service) within() string {
 	return "with fwmark"
 }
 
-// failMixed reports the backends that a VIP of a family does not reach. The VIP has tunnels to
-// backends of the other family, and none of its own.
+// failMixed reports the backends and fallbacks that a VIP of a family does not reach. The VIP has
+// tunnels to backends of the other family, and none of its own.
 func (s *Service) failMixed(vip lb.Family) {
 	for _, b := range s.Backends {
 		if b.LB.Forward != lb.Tunnel {
 			s.Add(source.Error, b.At, source.Join(s.Shown, b.Name),
 				fmt.Sprintf("%s VIPs do not reach %q by forward = %q: there are no %s backends, and only tunnels reach those of the other family", vip, b.Addr.Addr(), forwardName(b.LB.Forward), vip),
 				fmt.Sprintf(`use forward = "tunnel" for it, or add %s backends`, vip))
+		}
+	}
+	for _, l := range s.Fallback {
+		if lb.FamilyOf(l.Addr.Addr()) == vip || s.LB.Forward != lb.Tunnel {
+			s.Add(source.Error, l.At, source.Join(s.Shown, l.Name),
+				fmt.Sprintf("%s VIPs do not reach fallback %q: they have backends of the other family, and reach only tunnels of that family", vip, l.Addr.Addr()),
+				`use a fallback of the backends' family, and forward = "tunnel" in the service`)
 		}
 	}
 }
