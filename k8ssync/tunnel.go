@@ -43,6 +43,8 @@ func (t *translator) refusesTunnel() string {
 	other := slices.IndexFunc(t.out.VIPs, func(v lb.VIP) bool { return v.Kind != lb.LoadBalancer })
 	six := slices.IndexFunc(t.out.VIPs, func(v lb.VIP) bool { return v.Addr.Is6() })
 	switch {
+	case cfg.NoIPVS && t.env.onNode():
+		return "the kernel of this node has no IPVS, or kernel.mode is netfilter, so it decapsulates no packets: those that edge boxes send to it are lost"
 	case cfg.NoIPVS:
 		return "the kernel of this box has no IPVS, or kernel.mode is netfilter: the Service is served without tunnels"
 	case t.svc.Type != "LoadBalancer":

@@ -64,6 +64,7 @@ func TestRefusedTunnels(t *testing.T) {
 		want   string
 	}{
 		{"no IPVS", onEdge, func(c *Config, _ *service) { c.NoIPVS = true }, lb.NeedsIPVS, "the kernel of this box has no IPVS, or kernel.mode is netfilter"},
+		{"a node without IPVS", onNode, func(c *Config, _ *service) { c.NoIPVS, c.Decapsulates = true, true }, lb.NeedsIPVS, "the kernel of this node has no IPVS, or kernel.mode is netfilter, so it decapsulates no packets: those that edge boxes send to it are lost"},
 		{"policy Cluster", onEdge, func(_ *Config, s *service) { s.ExternalLocal = false }, lb.AnnotationRefused, "with externalTrafficPolicy Cluster a node could"},
 		{"a node without devices", onNode, func(*Config, *service) {}, lb.AnnotationRefused, "this node decapsulates no packets of edge boxes"},
 		{"two families", onEdge, func(_ *Config, s *service) { s.ClusterIPs, s.Ingress = web().ClusterIPs, web().Ingress }, lb.AnnotationRefused, "nodes decapsulate IPv4 only, and 2001:db8:7::7 is IPv6"},

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"weir/cmd/weir/internal/cause"
@@ -100,6 +101,9 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 		if err := kernelmode.SetTimeouts(ctx, b.target.kernel, b.target.mode, t, b.log); err != nil {
 			return err
 		}
+	}
+	if !slices.Equal(cfg.Kernel.DecapsulateFrom, b.target.cfg.Kernel.DecapsulateFrom) {
+		kernelmode.WarnTunnels(cfg, b.target.mode, b.log)
 	}
 	if err := b.target.configure(cfg, b.target.node); err != nil {
 		return err

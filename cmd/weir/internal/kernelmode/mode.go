@@ -67,6 +67,13 @@ func SetTimeouts(ctx context.Context, kernel *linux.Kernel, m Mode, t linux.Time
 	return kernel.SetTimeouts(ctx, t)
 }
 
+// WarnTunnels logs that a node without IPVS decapsulates nothing. The edge boxes can't see that.
+func WarnTunnels(cfg *config.Config, m Mode, log *slog.Logger) {
+	if !m.IPVS() && len(cfg.Kernel.DecapsulateFrom) > 0 {
+		log.Warn("kernel.decapsulate_from has no effect without IPVS; packets that edge boxes send through tunnels are lost")
+	}
+}
+
 // Release returns the version of the running kernel.
 func Release() string {
 	var u unix.Utsname

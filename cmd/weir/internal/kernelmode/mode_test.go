@@ -3,6 +3,7 @@ package kernelmode
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -36,6 +37,22 @@ func TestWithoutIPVSItsParametersAreNotWanted(t *testing.T) {
 			if strings.HasPrefix(name, "net.ipv4.vs.") && !tt.want {
 				t.Errorf("%s: %s is read", tt.mode, name)
 			}
+		}
+	}
+}
+
+func TestTunnelsWithoutIPVSAreLogged(t *testing.T) {
+	t.Parallel()
+	const tunnels = "[kernel]\ndecapsulate_from = [\"10.2.0.1\"]\n"
+	for _, tt := range []struct {
+		text string
+		mode linux.Mode
+		want bool
+	}{{tunnels, linux.ModeNetfilter, true}, {tunnels, linux.ModeIPVS, false}, {"", linux.ModeNetfilter, false}} {
+		var log strings.Builder
+		WarnTunnels(parse(t, tt.text), Mode{Use: tt.mode}, slog.New(slog.NewTextHandler(&log, nil)))
+		if got := strings.Contains(log.String(), "kernel.decapsulate_from has no effect"); got != tt.want {
+			t.Errorf("%q in mode %s: %s", tt.text, tt.mode, log.String())
 		}
 	}
 }
