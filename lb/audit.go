@@ -251,6 +251,9 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		find(d[0], d[1])
 		r.have.record(cmp.Or(d[0], d[1]).ID(), d[0])
 	}
+	if len(drift) > 0 {
+		r.have.checkMarks = nil
+	}
 	first := !r.have.adopted
 	r.have.adopted, r.have.known = true, true
 	if first {

@@ -35,7 +35,8 @@ func OwnSourceSysctl() Sysctl { return Sysctl{"net.ipv4.conf.all.accept_local", 
 func (k MarkKey) Checks() bool { return k.Backend.IsValid() }
 
 // checkedBackends returns the direct backends with their keys, if checks address the VIPs. The
-// protocol has no connections that are worth a drain.
+// protocol of the keys is UDP for all kinds of checks, because removed real servers of UDP do not
+// drain: the connections of checks need no time to end.
 func (s Service) checkedBackends() iter.Seq2[MarkKey, Backend] {
 	return func(yield func(MarkKey, Backend) bool) {
 		if !s.CheckVIPs {
@@ -85,8 +86,19 @@ func (h *kernelState) checks(f Frontend, backend netip.Addr) bool {
 }
 
 // CheckMarks returns the marks of the backends that are checked at the VIPs, as far as the kernel
-// has their virtual servers.
+// has their virtual servers. It makes a new map only if one of them has changed, and changes none
+// that it has returned.
 func CheckMarks(r *Reconciler) map[CheckTarget]uint32 {
+	if len(r.catalog.checkVIPs) == 0 {
+		return nil
+	}
+	if r.have.checkMarks == nil {
+		r.have.checkMarks = r.collectCheckMarks()
+	}
+	return r.have.checkMarks
+}
+
+func (r *Reconciler) collectCheckMarks() map[CheckTarget]uint32 {
 	out := map[CheckTarget]uint32{}
 	for id := range r.catalog.checkVIPs {
 		for _, key := range r.marks.given[id] {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -21,6 +22,34 @@ func TestOneBackendIsOneOp(t *testing.T) {
 				t.Errorf("ops %v", rep.Ops)
 			}
 		})
+	}
+}
+
+// A change of another Service makes no new map of the marks of all checked backends.
+func TestMarksOfChecksAreKept(t *testing.T) {
+	t.Parallel()
+	svc := checked(DirectRouting, "10.0.0.1", "10.0.0.2")
+	s := newLocalStory(t, svc)
+	same := func(a, b map[CheckTarget]uint32) bool {
+		return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+	}
+	before := CheckMarks(s.Reconciler)
+	other := web()
+	other.ID.Name, other.VIPs = "other", []VIP{{Addr: netip.MustParseAddr("100.64.0.9")}}
+	other.Ports[0].Backends = []Backend{{Addr: be1, Weight: 1}}
+	s.send(svc, other)
+	if rep := mustSync(t, s.Reconciler, s.now); len(rep.Ops) == 0 || !same(before, CheckMarks(s.Reconciler)) {
+		t.Errorf("another Service makes a new map; ops %v", rep.Ops)
+	}
+	s.send(checked(DirectRouting, "10.0.0.1"), other)
+	mustSync(t, s.Reconciler, s.now)
+	if now := CheckMarks(s.Reconciler); len(before) != 2 || len(now) != 1 {
+		t.Errorf("a backend is removed: before %v, now %v", before, now)
+	}
+	s.send(other)
+	mustSync(t, s.Reconciler, s.now)
+	if now := CheckMarks(s.Reconciler); len(now) != 0 {
+		t.Errorf("without checks of VIPs: %v", now)
 	}
 }
 
@@ -74,6 +103,29 @@ func BenchmarkReconciler(b *testing.B) {
 			if _, err := r.Sync(context.Background(), testNow); err != nil {
 				b.Fatal(err)
 			}
+		}
+	})
+	b.Run("marks_of_100000_checked_backends", func(b *testing.B) {
+		r, services := many(b, 1, 0)
+		for i := range 10_000 {
+			svc := services[0]
+			svc.ID.Name, svc.CheckVIPs = fmt.Sprint("checked", i), true
+			svc.VIPs = []VIP{{Addr: netip.AddrFrom4([4]byte{100, 80, byte(i >> 8), byte(i)})}}
+			svc.Ports = []Port{{Proto: TCP, Port: 80}}
+			for j := range 10 {
+				a := netip.AddrFrom4([4]byte{10, byte(j), byte(i >> 8), byte(i)})
+				svc.Ports[0].Backends = append(svc.Ports[0].Backends, Backend{Addr: netip.AddrPortFrom(a, 80), Weight: 1, Forward: DirectRouting})
+			}
+			r.Update(Update{Source: "static", Put: []Service{svc}})
+		}
+		if _, err := r.Sync(context.Background(), testNow); err != nil {
+			b.Fatal(err)
+		}
+		if n := len(CheckMarks(r)); n != 100_000 {
+			b.Fatalf("%d marks", n)
+		}
+		for b.Loop() {
+			CheckMarks(r)
 		}
 	})
 	b.Run("plan_and_diff_10000x10", func(b *testing.B) {

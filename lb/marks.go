@@ -142,7 +142,8 @@ func markedFrontends(svc Service, facts *Facts) map[MarkKey][]Frontend {
 // it: a restart changes nothing.
 func (ms *marks) assign(id ServiceID, svc Service) {
 	need := markedFrontends(svc, &ms.facts)
-	for _, key := range ms.given[id] {
+	before := ms.given[id]
+	for _, key := range before {
 		if _, ok := need[key]; !ok {
 			ms.maybeUnused[ms.of[key]] = struct{}{}
 		}
@@ -163,6 +164,9 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 		ms.of[key] = mark
 		ms.byMark[mark] = markUse{key, frontends}
 		ms.given[id] = append(ms.given[id], key)
+	}
+	if now := ms.given[id]; !slices.Equal(before, now) && slices.ContainsFunc(slices.Concat(before, now), MarkKey.Checks) {
+		ms.have.checkMarks = nil
 	}
 }
 

@@ -30,6 +30,7 @@ type kernelState struct {
 	found        []Frontend                // frontends that differed in the last audit, or that an orphan's Service has claimed
 	adopted      bool                      // the kernel has been read at least once
 	known        bool                      // the result of its last reading was adopted
+	checkMarks   map[CheckTarget]uint32    // the last result of CheckMarks; nil if it may differ now
 	foreignAddrs bool                      // the device has foreign addresses
 }
 
@@ -41,6 +42,9 @@ func (h *kernelState) record(id, o Object) {
 			h.unread = map[Frontend]struct{}{}
 		}
 		h.unread[f] = struct{}{}
+		if f.mapped() && f.Proto == UDP { // as those of checks are
+			h.checkMarks = nil
+		}
 	}
 	pool, isPool := id.(PoolRoute)
 	if o == nil {
