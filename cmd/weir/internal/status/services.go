@@ -98,7 +98,7 @@ type Conn struct {
 func (s Services) CountedAt(at time.Time) traffic.Totals {
 	out := traffic.Totals{Time: at, Frontends: make([]traffic.Frontend, len(s.Frontends))}
 	for i, f := range s.Frontends {
-		x := traffic.Frontend{Frontend: f.Key.String(), Service: f.Service, Backends: make([]traffic.Backend, len(f.Servers))}
+		x := traffic.Frontend{Frontend: f.Key.String(), Service: f.Service, Check: f.Check, Backends: make([]traffic.Backend, len(f.Servers))}
 		if f.Traffic != nil {
 			x.Counters = *f.Traffic
 		}

@@ -81,7 +81,11 @@ func (r Rates) Table(w io.Writer, _ time.Time) {
 	row("Prot LocalAddress:Port", [6]string{"CPS", "InPPS", "OutPPS", "InBPS", "OutBPS", "Active"}, "Service")
 	row("  -> RemoteAddress:Port", [6]string{}, "")
 	for _, f := range r.Frontends {
-		row(proto(f.Frontend), f.cells(), f.Service)
+		service := f.Service
+		if f.Check {
+			service += " (check)" // as weir services
+		}
+		row(proto(f.Frontend), f.cells(), service)
 		for _, b := range f.Backends {
 			row("  -> "+b.Backend, b.cells(), "")
 		}

@@ -28,7 +28,9 @@ func TestRates(t *testing.T) {
 	after := at(2*time.Second,
 		front("192.0.2.1:80/tcp", 110, back("10.0.0.1:80", 68), back("10.0.0.3:80", 2)), // the third is new
 		front("192.0.2.2:80/tcp", 4), // created again
-		front("192.0.2.3:80/tcp", 0))
+		front("192.0.2.3:80/tcp", 0),
+		// No client's: the total is without it.
+		Frontend{Frontend: "IPv4 mark 7", Service: "static/web", Check: true, Counters: Counters{Connections: 4}, Backends: []Backend{{Backend: "10.0.0.1:0", Active: 1}}})
 	got := after.Since(before)
 	rate := func(n float64) Rate { return Rate{n, 10 * n, 8 * n, 1000 * n, 9000 * n, 0, 0} }
 	busy := rate(5)
@@ -36,12 +38,13 @@ func TestRates(t *testing.T) {
 	total := rate(7)
 	total.Active, total.Inactive = 6, 8
 	want := Rates{Time: after.Time, Seconds: 2, Total: total, Frontends: []FrontendRates{
-		{"192.0.2.1:80/tcp", "static/web", busy, []BackendRates{
+		{"192.0.2.1:80/tcp", "static/web", false, busy, []BackendRates{
 			{"10.0.0.1:80", Rate{Connections: 4, PacketsIn: 4, Active: 3, Inactive: 4}},
 			{"10.0.0.3:80", Rate{Connections: 1, PacketsIn: 1, Active: 3, Inactive: 4}},
 		}},
-		{"192.0.2.2:80/tcp", "static/web", rate(2), []BackendRates{}},
-		{"192.0.2.3:80/tcp", "static/web", rate(0), []BackendRates{}},
+		{"192.0.2.2:80/tcp", "static/web", false, rate(2), []BackendRates{}},
+		{"192.0.2.3:80/tcp", "static/web", false, rate(0), []BackendRates{}},
+		{"IPv4 mark 7", "static/web", true, Rate{Connections: 2, Active: 1}, []BackendRates{{"10.0.0.1:0", Rate{Active: 1}}}},
 	}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -56,9 +59,9 @@ func TestRatesAreSorted(t *testing.T) {
 	t.Parallel()
 	rates := func() Rates {
 		return Rates{Frontends: []FrontendRates{
-			{"c", "static/c", Rate{Connections: 1, PacketsIn: 5, BytesOut: 5, Active: 9}, nil},
-			{"a", "static/a", Rate{Connections: 2, PacketsOut: 9, BytesIn: 7}, []BackendRates{{"x", Rate{Connections: 1}}, {"y", Rate{Connections: 2, Active: 1}}}},
-			{"b", "static/b", Rate{Connections: 2, PacketsOut: 1, BytesIn: 9, Active: 1}, nil},
+			{"c", "static/c", false, Rate{Connections: 1, PacketsIn: 5, BytesOut: 5, Active: 9}, nil},
+			{"a", "static/a", false, Rate{Connections: 2, PacketsOut: 9, BytesIn: 7}, []BackendRates{{"x", Rate{Connections: 1}}, {"y", Rate{Connections: 2, Active: 1}}}},
+			{"b", "static/b", false, Rate{Connections: 2, PacketsOut: 1, BytesIn: 9, Active: 1}, nil},
 		}}
 	}
 	for by, want := range map[string]string{"connections": "a b c", "packets": "a c b", "bytes": "b a c", "active": "c b a", "name": "a b c"} {

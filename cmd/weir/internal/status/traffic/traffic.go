@@ -17,6 +17,8 @@ type Frontend struct {
 	// Frontend is "192.0.2.1:80/tcp", or the form of lb.Frontend for a mark.
 	Frontend string `json:"frontend"`
 	Service  string `json:"service"`
+	// Check is set if only checks of this box use the frontend.
+	Check bool `json:"check,omitempty"`
 	Counters
 	Backends []Backend `json:"backends"`
 }
@@ -43,7 +45,8 @@ type Counters struct {
 type Rates struct {
 	Time time.Time `json:"time"`
 	// Seconds is the time between the readings; 0 if there was one only.
-	Seconds   float64         `json:"seconds"`
+	Seconds float64 `json:"seconds"`
+	// Total is that of all frontends, without those of checks.
 	Total     Rate            `json:"total"`
 	Frontends []FrontendRates `json:"frontends"`
 }
@@ -64,6 +67,8 @@ type Rate struct {
 type FrontendRates struct {
 	Frontend string `json:"frontend"`
 	Service  string `json:"service"`
+	// Check is set if only checks of this box use the frontend.
+	Check bool `json:"check,omitempty"`
 	Rate
 	Backends []BackendRates `json:"backends"`
 }
@@ -92,13 +97,16 @@ func (t Totals) Since(before Totals) Rates {
 			old = &Frontend{}
 		}
 		x := FrontendRates{
-			Frontend: f.Frontend, Service: f.Service, Rate: f.rate(old.Counters, r.Seconds), Backends: backendRates(f.Backends, old.Backends, r.Seconds),
+			Frontend: f.Frontend, Service: f.Service, Check: f.Check,
+			Rate: f.rate(old.Counters, r.Seconds), Backends: backendRates(f.Backends, old.Backends, r.Seconds),
 		}
 		for _, b := range f.Backends {
 			x.Active += uint64(b.Active)
 			x.Inactive += uint64(b.Inactive)
 		}
-		r.Total = r.Total.plus(x.Rate)
+		if !f.Check {
+			r.Total = r.Total.plus(x.Rate)
+		}
 		r.Frontends = append(r.Frontends, x)
 	}
 	return r
