@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"weir/lb"
 )
@@ -37,68 +39,107 @@ func (e *missingVIPError) Error() string {
 	return fmt.Sprintf("the server does not have VIP %s: no answer from it within %s, and one from %s", e.vip, e.duration, e.own)
 }
 
-// askVIPs asks each VIP of the backend's family at the backend, with the port of the target.
+// vipsAtOnce is the largest number of VIPs that one check asks side by side: each needs a socket.
+const vipsAtOnce = 32
+
+// askVIPs asks each VIP of the backend's family at the backend, with the port of the target. All
+// have the whole timeout, and with more than vipsAtOnce VIPs an equal part of it.
+//
+// If a VIP has not answered in half of its time, the own address of the server is asked, too, to
+// distinguish a server without the VIP from one that is down.
 func askVIPs(vips []netip.Addr, ask asker, box VIPs) asker {
 	return func(ctx context.Context, dial Dial, t target) error {
 		own, err := netip.ParseAddrPort(t.address)
 		if err != nil || box == nil {
 			return errors.Join(err, lb.ErrNoCheckServer)
 		}
+		vips := slices.DeleteFunc(slices.Clone(vips), func(vip netip.Addr) bool { return vip.Is4() != own.Addr().Is4() })
+		t.timeout /= time.Duration(max(1, (len(vips)+vipsAtOnce-1)/vipsAtOnce))
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(vipsAtOnce)
+		comparison := compareLater(ctx, t.timeout/2, func(ctx context.Context) error { return ask(ctx, dial, t) })
+		silent := make([]error, len(vips)) // their failures end no other one: the first VIP of them is the reason
 		at := lb.CheckTarget{Service: t.service, Backend: own.Addr()}
-		for _, vip := range vips {
-			if vip.Is4() != own.Addr().Is4() {
-				continue
-			}
-			var datagrams atomic.Bool // gRPC connects in a goroutine of its own
-			err := askVIP(ctx, ask, dial, t, vip, func(ctx context.Context, network, address string) (net.Conn, error) {
-				datagrams.Store(network == "udp")
-				return box.Dial(ctx, network, address, at)
+		for i, vip := range vips {
+			group.Go(func() error {
+				var datagrams atomic.Bool // gRPC connects in a goroutine of its own
+				answered, err := askVIP(ctx, ask, t, vip, func(ctx context.Context, network, address string) (net.Conn, error) {
+					datagrams.Store(network == "udp")
+					return box.Dial(ctx, network, address, at)
+				})
+				if answered {
+					return err
+				}
+				silent[i] = err
+				missing := comparison.replied()
+				if missing {
+					silent[i] = &missingVIPError{vip, t.address, t.timeout}
+				}
+				// A server that is up may not answer datagrams at its own address.
+				if missing || datagrams.Load() {
+					silent[i] = cmp.Or(box.Fault(context.WithoutCancel(ctx), at), silent[i])
+				}
+				return nil
 			})
-			// A server that is up may not answer datagrams at its own address.
-			var silent timeoutError
-			if missing := (*missingVIPError)(nil); errors.As(err, &missing) || datagrams.Load() && errors.As(err, &silent) {
-				return cmp.Or(box.Fault(context.WithoutCancel(ctx), at), err)
-			}
-			if err != nil {
-				return err
-			}
 		}
-		return nil
+		err = group.Wait()
+		comparison.end()
+		return cmp.Or(append([]error{err}, silent...)...)
 	}
 }
 
-// askVIP asks one VIP. If there is no answer in half of the time, it also asks the own address of
-// the server, to distinguish a server without the VIP from one that is down.
-func askVIP(ctx context.Context, ask asker, dial Dial, t target, vip netip.Addr, open Dial) error {
-	own := t
+// askVIP asks one VIP. It reports whether anything answered.
+func askVIP(ctx context.Context, ask asker, t target, vip netip.Addr, open Dial) (answered bool, err error) {
 	var connected atomic.Bool // gRPC connects in a goroutine of its own
 	t.address = netip.AddrPortFrom(vip, netip.MustParseAddrPort(t.address).Port()).String()
-	ctx, cancel := context.WithCancel(ctx)
-	var fromOwn error
-	ended := make(chan struct{})
-	timer := time.AfterFunc(t.timeout/2, func() {
-		defer close(ended)
-		fromOwn = ask(ctx, dial, own)
-	})
-	begun := sync.OnceValue(func() bool { return !timer.Stop() })
-	defer func() {
-		if cancel(); begun() {
-			<-ended
-		}
-	}()
-	err := ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	err = ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := open(ctx, network, address)
 		connected.Store(err == nil && network == "tcp")
 		return c, err
 	}, t)
-	var silent timeoutError
-	if connected.Load() || !errors.As(err, &silent) || !begun() {
-		return err
+	var silence timeoutError
+	return connected.Load() || !errors.As(err, &silence), err
+}
+
+// comparison asks the own address of a server, if its VIPs take long.
+type comparison struct {
+	begun atomic.Bool
+	timer *time.Timer
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error
+}
+
+// compareLater begins a comparison after a time, which takes no longer than that again.
+func compareLater(ctx context.Context, after time.Duration, ask func(context.Context) error) *comparison {
+	c := &comparison{ended: make(chan struct{})}
+	ctx, c.stop = context.WithCancel(ctx)
+	c.timer = time.AfterFunc(after, func() {
+		defer close(c.ended)
+		c.begun.Store(true)
+		ctx, cancel := context.WithTimeout(ctx, after)
+		defer cancel()
+		c.err = ask(ctx)
+	})
+	return c
+}
+
+// replied reports whether the own address replies. It waits for a reply if it has been asked.
+func (c *comparison) replied() bool {
+	if !c.begun.Load() {
+		return false
 	}
-	if <-ended; !replied(fromOwn) {
-		return err
+	<-c.ended
+	return replied(c.err)
+}
+
+// end ends what is left of it.
+func (c *comparison) end() {
+	if c.stop(); !c.timer.Stop() {
+		<-c.ended
 	}
-	return &missingVIPError{vip, own.address, t.timeout}
 }
 
 // replied reports whether a server has answered, even by a refusal.

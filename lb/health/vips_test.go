@@ -136,6 +136,68 @@ func TestDroppedRepliesAreNoResult(t *testing.T) {
 	}
 }
 
+// TestVIPsAreAskedSideBySide shows that no VIP takes the time of another, nor hides that a later one is missing.
+func TestVIPsAreAskedSideBySide(t *testing.T) {
+	t.Parallel()
+	slow := func(ctx context.Context) (net.Conn, error) {
+		select {
+		case <-time.After(700 * time.Millisecond):
+			c, _ := net.Pipe()
+			return c, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	answer := func(context.Context) (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
+	hang := func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+	refuse := func(context.Context) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+	type dial func(context.Context) (net.Conn, error)
+	for _, tt := range []struct {
+		name   string
+		count  int
+		first  dial
+		others dial
+		want   string
+		took   time.Duration
+	}{
+		{"a slow server", 20, slow, slow, "", 700 * time.Millisecond},
+		{"one slow, the others missing", 3, slow, hang, "does not have VIP 192.0.2.1: no answer from it within 1s", time.Second},
+		{"one missing", 3, hang, answer, "does not have VIP 192.0.2.0: no answer from it within 1s", time.Second},
+		{"one refused ends the others", 3, refuse, hang, "connect 192.0.2.0:80: connection refused", 0},
+		{"more than at once", 3 * vipsAtOnce, answer, answer, "", 0},
+		{"more than at once, and all missing", 2 * vipsAtOnce, hang, hang, "does not have VIP 192.0.2.0: no answer from it within 500ms", time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var vips []netip.Addr
+				for i := range tt.count {
+					vips = append(vips, netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}))
+				}
+				var now, most atomic.Int32
+				ask := askVIPs(vips, askTCP, vipBox{nil, func(ctx context.Context, to string) (net.Conn, error) {
+					most.Store(max(most.Load(), now.Add(1)))
+					defer now.Add(-1)
+					if strings.HasPrefix(to, "tcp 192.0.2.0:") {
+						return tt.first(ctx)
+					}
+					return tt.others(ctx)
+				}})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				begin := time.Now()
+				own := func(ctx context.Context, _, _ string) (net.Conn, error) { return answer(ctx) }
+				got := problem(ask(ctx, own, target{"10.0.0.1:80", time.Second, lb.ServiceID{Name: "web"}}))
+				if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+					t.Errorf("reason %q, want %q", got, tt.want)
+				}
+				if took := time.Since(begin); took != tt.took || most.Load() > vipsAtOnce {
+					t.Errorf("it took %s, want %s, with %d side by side", took, tt.took, most.Load())
+				}
+			})
+		})
+	}
+}
+
 // TestReadyDoesNotAwaitVIPs shows that the first Sync is not delayed by checks that need it.
 func TestReadyDoesNotAwaitVIPs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

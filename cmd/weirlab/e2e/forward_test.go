@@ -164,7 +164,7 @@ func TestForwardDirect(t *testing.T) {
 	}
 }
 
-// reusesPorts has a client connect again and again from one port. conntrack would see one direction of its
+// reusesPorts has a client connect repeatedly from one port. conntrack would see one direction of its
 // connections, and IPVS would drop each SYN but the first.
 func (k *tomlKit) reusesPorts(t *testing.T) {
 	t.Helper()
