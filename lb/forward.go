@@ -85,12 +85,18 @@ func (s Service) backendFamily(port Port, clients Family) Family {
 func (s Service) Mixed() (vip netip.Addr, mixed bool) {
 	for _, v := range s.VIPs {
 		for _, p := range s.Ports {
-			if f := FamilyOf(v.Addr); s.backendFamily(p, f) != f {
+			if s.MixedAt(v.Addr, p) {
 				return v.Addr, true
 			}
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// MixedAt reports whether a VIP has backends of the other family at a port.
+func (s Service) MixedAt(vip netip.Addr, port Port) bool {
+	f := FamilyOf(vip)
+	return s.backendFamily(port, f) != f
 }
 
 // word returns the word of a number, or the number if another program chose it.

@@ -24,6 +24,7 @@ type Owner struct {
 	local bool
 	group bool // of all ports of the Service
 	check bool // of the checks of a backend
+	mixed bool // backends are of the other family
 }
 
 // NewOwners maps the frontends of all Services. A foreign virtual server has no owner, even if a Service claims it.
@@ -41,10 +42,12 @@ func NewOwners(rec *lb.Reconciler, checks []health.Group) *Owners {
 			continue
 		}
 		for _, vip := range svc.VIPs {
-			one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports}
-			for _, f := range one.Frontends() {
-				if !facts.Foreign[f] && slices.Index(catalog.Claimants(f), id) == 0 {
-					o.frontends[f] = Owner{ServiceID: id, kind: vip.Kind, local: vip.Local, group: svc.Group}
+			for i, port := range svc.Ports {
+				one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports[i : i+1]}
+				for _, f := range one.Frontends() {
+					if !facts.Foreign[f] && slices.Index(catalog.Claimants(f), id) == 0 {
+						o.frontends[f] = Owner{ServiceID: id, kind: vip.Kind, local: vip.Local, group: svc.Group, mixed: svc.MixedAt(vip.Addr, port)}
+					}
 				}
 			}
 		}

@@ -34,7 +34,7 @@ func EachService(ctx context.Context, kernel *linux.Kernel, owners *Owners, each
 		if w, ok := owners.Of(vs.Frontend); ok {
 			f.Service, f.Source, f.Namespace, f.Name, f.Group, f.Check = w.String(), w.Source, w.Namespace, w.Name, w.group, w.check
 			if f.Mark == 0 {
-				f.Kind, f.Local = w.kind.String(), w.local
+				f.Kind, f.Local, f.Mixed = w.kind.String(), w.local, w.mixed
 			}
 		}
 		for _, b := range s.Backends {

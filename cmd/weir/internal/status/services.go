@@ -23,6 +23,8 @@ type Services struct {
 // Frontend is one virtual server.
 type Frontend struct {
 	Key lb.Frontend `json:"-"`
+	// Mixed reports that the backends are of the other family.
+	Mixed bool `json:"-"`
 	// Service is empty for a foreign one; Source, Namespace and Name are its parts.
 	Service   string `json:"service"`
 	Source    string `json:"source,omitempty"`

@@ -89,7 +89,8 @@ func serversOf(doc status.Services, health status.Health, rates traffic.Rates) [
 }
 
 // join adds the results of checks to the backends, and the backends that are not in the
-// kernel because they are down: those of UDP, because their flows would stay.
+// kernel because they are down: those of UDP, because their flows would stay. Backends of one family
+// serve the frontend.
 func (s *server) join(checked []*status.CheckedBackend) {
 	at := make(map[string]int, len(s.Backends))
 	for i, b := range s.Backends {
@@ -101,7 +102,7 @@ func (s *server) join(checked []*status.CheckedBackend) {
 			continue
 		}
 		key, err := netip.ParseAddrPort(c.Backend)
-		if err != nil || c.State != "down" || key.Addr().Is4() != s.Key.Addr.Is4() {
+		if err != nil || c.State != "down" || (key.Addr().Is4() != s.Key.Addr.Is4()) != s.Mixed {
 			continue
 		}
 		s.Backends = append(s.Backends, backend{Server: status.Server{Key: key, Address: c.Backend, Health: c.State, Error: c.Error}, Is: down, Check: c})

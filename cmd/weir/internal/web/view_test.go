@@ -257,6 +257,19 @@ func TestServersOfMarksHaveChecks(t *testing.T) {
 	}
 }
 
+// TestDownBackendsOfTheOtherFamilyAreShown shows UDP backends behind a VIP of the other family that are down, so that
+// the kernel has none of them.
+func TestDownBackendsOfTheOtherFamilyAreShown(t *testing.T) {
+	key := lb.Frontend{Addr: netip.MustParseAddr("2001:db8::1"), Port: 53, Proto: lb.UDP}
+	health := status.Health{Backends: []status.CheckedBackend{{Service: "static/dns", Port: "53/udp", Backend: "10.0.0.1:53", State: "down"}}}
+	for mixed, want := range map[bool]condition{true: down, false: empty} {
+		doc := status.Services{Frontends: []status.Frontend{{Key: key, Service: "static/dns", Mixed: mixed}}}
+		if s := serversOf(doc, health, doc.CountedAt(noon).Since(traffic.Totals{}))[0]; s.Is != want || len(s.Backends) > 0 != mixed {
+			t.Errorf("mixed %t: %s with %+v", mixed, s.Is, s.Backends)
+		}
+	}
+}
+
 func FuzzQuery(f *testing.F) {
 	fuzzing.Wide(f)
 	for _, s := range []string{"", "q=web&sort=-conns&state=down&page=3", "at=192.0.2.1%3A80%2Ftcp", "page=99999999999999999999&q=%ff%00", "sort=--state"} {
