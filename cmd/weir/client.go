@@ -87,14 +87,14 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 	return nil
 }
 
-// judged is a document that reports whether all is well.
+// judged is a document that reports whether everything is OK.
 type judged interface {
 	status.Tabler
-	Well() bool
+	OK() bool
 }
 
 // showJudged returns a function that shows the daemon's document at a path, and fails if
-// all is not well.
+// not everything is OK.
 func showJudged[Doc judged](e env, cmd *cobra.Command, path string) func(*cobra.Command, []string) error {
 	socket, format, file := socketFlag(cmd), outputFlag(cmd), configFlag(cmd)
 	return func(cmd *cobra.Command, _ []string) error {
@@ -105,7 +105,7 @@ func showJudged[Doc judged](e env, cmd *cobra.Command, path string) func(*cobra.
 		if err := e.write(doc, *format); err != nil {
 			return err
 		}
-		if !doc.Well() {
+		if !doc.OK() {
 			return exitError{code: 1}
 		}
 		return nil

@@ -57,7 +57,7 @@ Exit status: 0 no problem, 1 warnings or errors.`,
 		if err := e.write(report, *format); err != nil {
 			return err
 		}
-		if !report.Well() {
+		if !report.OK() {
 			return exitError{code: 1}
 		}
 		return nil

@@ -23,11 +23,11 @@ func TestDocumentationHasEveryCheck(t *testing.T) {
 	table.WriteString("| check | passed | effect of a problem | remedy |\n| --- | --- | --- | --- |\n")
 	ids := map[string]bool{}
 	for _, c := range Checks() {
-		if ids[c.ID] || c.Fine == "" || c.Means == "" || c.Fix == "" {
+		if ids[c.ID] || c.Passed == "" || c.Means == "" || c.Fix == "" {
 			t.Errorf("%s is there twice, or lacks a text", c.ID)
 		}
 		ids[c.ID] = true
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", c.ID, c.Fine, c.Means, c.Fix)
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", c.ID, c.Passed, c.Means, c.Fix)
 	}
 	text, err := os.ReadFile(docFile)
 	if err != nil {

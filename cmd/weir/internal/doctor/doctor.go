@@ -20,8 +20,8 @@ const (
 	Info Severity = "info"
 	// Unknown: it could not be checked.
 	Unknown Severity = "unknown"
-	// Fine: it was checked, without a problem.
-	Fine Severity = "ok"
+	// Passed: it was checked, without a problem.
+	Passed Severity = "ok"
 )
 
 // Finding is a result of a check. The JSON names are stable.
@@ -41,9 +41,9 @@ type Finding struct {
 // Check is one row of the table.
 type Check struct {
 	ID string
-	// Fine is the text without a problem, Means the effect of a problem, Fix the general
+	// Passed is the text without a problem, Means the effect of a problem, Fix the general
 	// remedy.
-	Fine, Means, Fix string
+	Passed, Means, Fix string
 
 	// needs are the parts of Facts that the check requires.
 	needs []facts.Part

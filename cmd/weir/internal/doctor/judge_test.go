@@ -140,11 +140,11 @@ func nfTable(family, name, base, rules string) facts.NFTable {
 
 func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
 	r := Judge(healthy(t))
-	if !r.Well() || r.Unknown > 0 || r.Passed < len(Checks())-1 { // conn-reuse is only for old kernels
+	if !r.OK() || r.Unknown > 0 || r.Passed < len(Checks())-1 { // conn-reuse is only for old kernels
 		t.Errorf("%s: %+v", r.Line(), r.Findings)
 	}
 	for _, x := range r.Findings {
-		if x.Severity != Fine {
+		if x.Severity != Passed {
 			t.Errorf("%+v", x)
 		}
 	}
@@ -423,7 +423,7 @@ func TestEachIllIsFoundWithItsFix(t *testing.T) {
 			if x.Severity != tt.severity || !strings.Contains(x.Command, tt.command) || tt.command == "" && x.Command != "" {
 				t.Errorf("want %s with %q: %+v", tt.severity, tt.command, x)
 			}
-			if (x.Severity == Error || x.Severity == Warning) && (x.Fix == "" || x.Reason == "" || r.Well()) {
+			if (x.Severity == Error || x.Severity == Warning) && (x.Fix == "" || x.Reason == "" || r.OK()) {
 				t.Errorf("no fix, no reason, or no problems: %+v", x)
 			}
 		})

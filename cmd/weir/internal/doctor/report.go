@@ -25,7 +25,7 @@ type Report struct {
 }
 
 // ranks orders severities, the worst first.
-var ranks = map[Severity]int{Error: 0, Warning: 1, Info: 2, Unknown: 3, Fine: 4}
+var ranks = map[Severity]int{Error: 0, Warning: 1, Info: 2, Unknown: 3, Passed: 4}
 
 // Judge returns the report of all Checks that apply to the box, or of the given ones.
 func Judge(known facts.Facts, only ...string) Report {
@@ -74,17 +74,17 @@ func (r *Report) add(c Check, found []Finding) {
 	}
 	r.Passed++
 	if len(found) == 0 {
-		r.Findings = append(r.Findings, Finding{ID: c.ID, Severity: Fine, Text: c.Fine})
+		r.Findings = append(r.Findings, Finding{ID: c.ID, Severity: Passed, Text: c.Passed})
 	}
 }
 
-// Well reports whether there are no errors and warnings.
-func (r Report) Well() bool { return r.Errors+r.Warnings == 0 }
+// OK reports whether there are no errors and warnings.
+func (r Report) OK() bool { return r.Errors+r.Warnings == 0 }
 
 // Line returns the summary in one line.
 func (r Report) Line() string {
 	out := text.Count(r.Passed, "check") + " passed"
-	if r.Well() {
+	if r.OK() {
 		out = "no problems: " + out
 	} else {
 		out += ", " + text.Count(r.Warnings, "warning") + ", " + text.Count(r.Errors, "error")
@@ -102,7 +102,7 @@ func (r Report) Line() string {
 func (r Report) Table(w io.Writer, _ time.Time) {
 	fmt.Fprintln(w, r.Line())
 	for _, x := range r.Findings {
-		if x.Severity == Fine || x.Severity == Unknown {
+		if x.Severity == Passed || x.Severity == Unknown {
 			continue
 		}
 		fmt.Fprintf(w, "\n%s  %s  %s\n", x.Severity, x.ID, x.Text)
@@ -122,7 +122,7 @@ func (r Report) rest(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	begun := false
 	for _, x := range r.Findings {
-		if x.Severity != Unknown && x.Severity != Fine {
+		if x.Severity != Unknown && x.Severity != Passed {
 			continue
 		}
 		if !begun {

@@ -53,8 +53,8 @@ type Unchecked struct {
 	Reason string `json:"reason"`
 }
 
-// Well reports whether no backend is down.
-func (h Health) Well() bool {
+// OK reports whether no backend is down.
+func (h Health) OK() bool {
 	for _, b := range h.Backends {
 		if b.State == "down" {
 			return false

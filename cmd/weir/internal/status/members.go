@@ -161,8 +161,8 @@ func (m Member) judge(mode string) MemberState {
 	return MemberServing
 }
 
-// Well reports whether this box and all members that should be in the fleet are.
-func (m Members) Well() bool {
+// OK reports whether this box and all members that should be in the fleet are.
+func (m Members) OK() bool {
 	return m.Error == "" && len(m.UnreachableNames)+len(m.Differing) == 0 &&
 		!slices.ContainsFunc(m.Members, func(x Member) bool { return x.State.bad() || x.Isolated })
 }

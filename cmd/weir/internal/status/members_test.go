@@ -150,12 +150,12 @@ func TestStatesOfMembers(t *testing.T) {
 	} {
 		m := Members{Fleet: "edge", Mode: tt.mode, Members: []Member{tt.m}}
 		m.Judge()
-		if got := m.Members[0].State; got != tt.want || m.Well() != tt.well {
-			t.Errorf("one that %s is %s, all is well: %t; want %s, %t", tt.name, got, m.Well(), tt.want, tt.well)
+		if got := m.Members[0].State; got != tt.want || m.OK() != tt.well {
+			t.Errorf("one that %s is %s, all is well: %t; want %s, %t", tt.name, got, m.OK(), tt.want, tt.well)
 		}
 	}
 	for _, m := range []Members{{Error: "x"}, {UnreachableNames: map[string]string{"box9": "x"}}, {Differing: []Differing{{Source: "static"}}}} {
-		if m.Well() {
+		if m.OK() {
 			t.Errorf("%+v is well", m)
 		}
 	}

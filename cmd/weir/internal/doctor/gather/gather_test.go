@@ -259,7 +259,7 @@ func TestGatherLooksAtThisMachine(t *testing.T) {
 			t.Errorf("%s: %+v", id, r)
 		}
 	}
-	if r.Well() || r.Passed == 0 {
+	if r.OK() || r.Passed == 0 {
 		t.Errorf("%s", r.Line())
 	}
 	t.Log(r.Line(), f.Missing)

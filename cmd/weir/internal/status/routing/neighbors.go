@@ -193,7 +193,7 @@ func clock(now, t time.Time) string {
 	return text
 }
 
-// Well reports whether every configured session is established.
-func (n Neighbors) Well() bool {
+// OK reports whether every configured session is established.
+func (n Neighbors) OK() bool {
 	return n.Problem == "" && !slices.ContainsFunc(n.Neighbors, func(x Neighbor) bool { return !x.waits() && x.State != Established })
 }

@@ -108,16 +108,16 @@ Withheld (3):
 }
 
 func TestSessionsThatAreUp(t *testing.T) {
-	if neighbors.Well() {
+	if neighbors.OK() {
 		t.Error("tor2 is down")
 	}
 	up := neighbors
 	up.Neighbors = []Neighbor{neighbors.Neighbors[0], neighbors.Neighbors[2], neighbors.Neighbors[3]}
-	if !up.Well() {
+	if !up.OK() {
 		t.Error("a range that waits is nobody's session")
 	}
 	up.Problem = "port 179 is taken"
-	if up.Well() {
+	if up.OK() {
 		t.Error("with a problem all is well")
 	}
 }
