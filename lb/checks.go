@@ -93,12 +93,12 @@ func CheckMarks(r *Reconciler) map[CheckTarget]uint32 {
 		return nil
 	}
 	if r.have.checkMarks == nil {
-		r.have.checkMarks = r.collectCheckMarks()
+		r.have.checkMarks = collectCheckMarks(r)
 	}
 	return r.have.checkMarks
 }
 
-func (r *Reconciler) collectCheckMarks() map[CheckTarget]uint32 {
+func collectCheckMarks(r *Reconciler) map[CheckTarget]uint32 {
 	out := map[CheckTarget]uint32{}
 	for id := range r.catalog.checkVIPs {
 		for _, key := range r.marks.given[id] {

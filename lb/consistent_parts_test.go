@@ -40,7 +40,7 @@ func (r *Reconciler) consistentMarks(t *testing.T) {
 	}
 	index(t, "marks.of", of, ms.of)
 	if len(r.dirty) == 0 && len(r.catalog.checkVIPs) > 0 {
-		index(t, "CheckMarks", r.collectCheckMarks(), CheckMarks(r))
+		index(t, "CheckMarks", collectCheckMarks(r), CheckMarks(r))
 	}
 }
 
