@@ -5,8 +5,11 @@ import (
 	"net/netip"
 )
 
-// TunnelDevice decapsulates the IPIP packets of another box (Forwarding Tunnel). It delivers only
-// packets to addresses of this box, such as VIPs, and forwards none.
+// TunnelPrefix begins the names of all tunnel devices.
+const TunnelPrefix = "weir-"
+
+// TunnelDevice decapsulates the IPIP packets of another box (Forwarding Tunnel). It forwards none, and
+// rules drop those that are not to a LoadBalancer VIP.
 type TunnelDevice struct {
 	// Remote is the address of the other box, an IPv4 one.
 	Remote netip.Addr
@@ -30,6 +33,6 @@ func (o TunnelDevice) String() string {
 }
 
 // Name returns the name of the network interface.
-func (o TunnelDevice) Name() string { return fmt.Sprintf("weir-%x", o.Remote.AsSlice()) }
+func (o TunnelDevice) Name() string { return fmt.Sprintf("%s%x", TunnelPrefix, o.Remote.AsSlice()) }
 
 func (o TunnelDevice) compare(x Object) int { return o.Remote.Compare(x.(TunnelDevice).Remote) }

@@ -38,6 +38,9 @@ type Config struct {
 	// CheckVIPs lets packets of this box with a mark of weir pass to the VIPs at one backend, and
 	// admits the replies, which have an address of this box as their source (lb.OwnSourceSysctl).
 	CheckVIPs bool
+	// Decapsulates reports that the box has tunnel devices (lb.TunnelDevice). Their packets reach only
+	// frontends of LoadBalancer VIPs.
+	Decapsulates bool
 	// Backend selects who has the sets and rules.
 	Backend Backend
 	// Sysctls are the names of the parameters that Observe reads.

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"net/netip"
+	"slices"
 
 	"weir/lb"
 )
@@ -10,7 +11,7 @@ import (
 // of INSIDE-PORTS, which few services need. The path of a packet for a Service (names without
 // the prefix; the kernel's own chains with their table):
 //
-//	client --> mangle PREROUTING --> PROXY-FIREWALL: source ranges
+//	client --> mangle PREROUTING --> PROXY-FIREWALL: source ranges, and only VIPs by a tunnel
 //	                             --> TRAFFIC-POLICY: clients of a group, and clients
 //	                                 inside, go to the virtual server of a mark;
 //	                                 frontends of NO-LOCAL drop new connections
@@ -76,8 +77,16 @@ func (r ruleMaker) mangle() ruleTable {
 			{"OUTPUT", "traffic policies", "TRAFFIC-POLICY"},
 		},
 		chains: []ruleChain{
-			{"PROXY-FIREWALL", append(append([]rule{reply}, r.ownSource()...),
-				when(to(lb.SetFirewall)).then(jump("SOURCE-RANGES-FIREWALL")))},
+			{"PROXY-FIREWALL", slices.Concat(r.tunnels(), []rule{reply}, r.ownSource(), []rule{
+				when(to(lb.SetFirewall)).then(jump("SOURCE-RANGES-FIREWALL")),
+			})},
+			// The other box sends packets of clients to VIPs, and ICMP errors of their connections. A
+			// packet that claims to come from a pod is forged: pods reach the VIPs on their own node.
+			{"TUNNEL", append(r.insideSources(drop), []rule{
+				when(to(lb.SetLoadBalancer)).then(pass),
+				when(protocol("icmp"), state("RELATED")).then(pass),
+				when().then(drop),
+			}...)},
 			// The box accepts the replies to its checks of VIPs (Config.CheckVIPs), and no other packet
 			// that claims to be its own. A server without the VIP may send the check itself back.
 			{"OWN-SOURCE", []rule{
@@ -124,16 +133,31 @@ func (r ruleMaker) ownSource() []rule {
 	return []rule{when(ownSource{}).then(jump("OWN-SOURCE"))}
 }
 
+// tunnels returns the rule for packets from tunnel devices. It comes before the one for replies: a
+// box gets no reply through a tunnel.
+func (r ruleMaker) tunnels() []rule {
+	if !r.Decapsulates || r.family != lb.IPv4 {
+		return nil
+	}
+	return []rule{when(inputInterface(lb.TunnelPrefix + "+")).then(jump("TUNNEL"))}
+}
+
 // inside returns rules that match packets from inside the cluster, except those of the box
 // itself.
-func (r ruleMaker) inside(then action) (out []rule) {
+func (r ruleMaker) inside(then action) []rule {
+	out := r.insideSources(then)
+	for _, name := range r.LocalInterfaces {
+		out = append(out, when(inputInterface(name)).then(then))
+	}
+	return out
+}
+
+// insideSources returns the rules of inside that match addresses.
+func (r ruleMaker) insideSources(then action) (out []rule) {
 	for _, c := range r.ClusterCIDRs {
 		if lb.FamilyOf(c.Addr()) == r.family {
 			out = append(out, when(source(c.Masked())).then(then))
 		}
-	}
-	for _, name := range r.LocalInterfaces {
-		out = append(out, when(inputInterface(name)).then(then))
 	}
 	return out
 }

@@ -16,7 +16,7 @@ import (
 func manualRules() string {
 	c := DefaultConfig()
 	c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/56")}
-	c.LocalInterfaces, c.SloppyTCP, c.CheckVIPs = []string{"cni0"}, true, true
+	c.LocalInterfaces, c.SloppyTCP, c.CheckVIPs, c.Decapsulates = []string{"cni0"}, true, true, true
 	c.Sources = []netip.Addr{netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")}
 	var b strings.Builder
 	ipvs, rules := manualChains(c, byIPVS), manualChains(c, byDNAT)

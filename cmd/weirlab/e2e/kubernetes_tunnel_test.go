@@ -60,6 +60,7 @@ func nodesTunnels(t *testing.T, s *nodes) {
 	}
 	edge.box.Must(t, "iptables", "-t", "raw", "-F")
 
+	s.tunnelsReachVIPsOnly(t)
 	s.tunnelMoves(t, at)
 
 	// Another program removes the device, or lets it forward.
@@ -122,4 +123,28 @@ func (s *nodes) tunnelMoves(t *testing.T, at string) {
 	load.more(t, 50)
 	mustHaveLostNothing(t, load)
 	s.want(t, s.from("outside"), at, "P2", outsiderIP)
+}
+
+// tunnelsReachVIPsOnly has the edge box send packets through a tunnel to an address of the node and to a ClusterIP.
+// They reach the device and nothing behind it.
+func (s *nodes) tunnelsReachVIPsOnly(t *testing.T) {
+	t.Helper()
+	edge, node := s.nodes[3].box, s.nodes[1].box
+	edge.Must(t, "sh", "-ec", "ip link add probe type ipip local 192.168.0.3 remote 192.168.0.1; ip link set probe up; "+
+		"ip route add 10.244.1.254 dev probe src 192.168.0.3; ip route add "+nodesWeb+" dev probe src 192.168.0.3")
+	defer edge.Must(t, "ip", "link", "del", "probe")
+	arrived := func() (n int) {
+		t.Helper()
+		if _, err := fmt.Sscan(node.Must(t, "cat", "/sys/class/net/weir-c0a80003/statistics/rx_packets"), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, at := range []string{"10.244.1.254:99", nodesWeb + ":80"} {
+		before := arrived()
+		s.want(t, fromNode(s.nodes[3], "", ""), at, "dropped")
+		if arrived() == before {
+			t.Errorf("%s: no packet reaches the tunnel device", at)
+		}
+	}
 }

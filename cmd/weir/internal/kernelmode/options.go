@@ -62,6 +62,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
 		Backend: backendOf(k, m), Families: k.Families, Logger: log,
 		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil, CheckVIPs: cfg.ChecksVIPs(),
+		Decapsulates: len(Base(cfg, m).Tunnels) > 0,
 	}
 	switch k.DetectLocal {
 	case config.BridgeInterface:
