@@ -125,6 +125,10 @@ func (s *Service) tunnels() bool {
 }
 
 func (s *Service) warnFamilies() {
+	within := "in a group"
+	if s.LB.FWMark != 0 {
+		within = "with fwmark"
+	}
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		of := func(l Located) bool { return lb.FamilyOf(l.Addr.Addr()) == f }
 		vip := slices.ContainsFunc(s.VIPs, of)
@@ -132,7 +136,7 @@ func (s *Service) warnFamilies() {
 		_, mixed := s.LB.Mixed()
 		switch {
 		case vip && with < 0 && len(s.Backends) > 0 && (s.LB.Group || s.LB.FWMark != 0):
-			s.Fail("vips", fmt.Sprintf("there are %s VIPs but no %s backends, and %s each family has its own", f, f, s.within()), "add backends of that family")
+			s.Fail("vips", fmt.Sprintf("there are %s VIPs but no %s backends, and %s each family has its own", f, f, within), "add backends of that family")
 		case vip && with < 0 && len(s.Backends) > 0 && !s.tunnels():
 			s.Fail("vips", fmt.Sprintf(`there are %s VIPs but no %s backends, and only forward = "tunnel" reaches backends of the other family`, f, f),
 				`add backends of that family, remove these VIPs, or use forward = "tunnel"`)
@@ -148,14 +152,6 @@ func (s *Service) warnFamilies() {
 			s.Warn(source.Warning, "fallback", fmt.Sprintf("there are %s VIPs but no %s fallback", f, f), "add one of that family")
 		}
 	}
-}
-
-// within names the key by which a service has no tunnels to backends of the other family.
-func (s *Service) within() string {
-	if s.LB.Group {
-		return "in a group"
-	}
-	return "with fwmark"
 }
 
 // failMixed reports the backends and fallbacks that a VIP of a family does not reach. The VIP has
