@@ -27,8 +27,8 @@ var ErrNoCheckServer = errors.New("the kernel has no virtual server for this che
 var ErrRepliesDropped = errors.New("this box drops the replies of its own VIPs")
 
 // OwnSourceSysctl lets the box receive the replies from its own VIPs. IPv6 needs no parameter. The
-// rules drop all other packets of other hosts with an address of the box as source, as the kernel
-// does by default.
+// rules drop other tracked packets of other hosts with an address of the box as source, as the kernel
+// does by default. So the parameter is set after the rules, and lb/linux resets it before they go.
 func OwnSourceSysctl() Sysctl { return Sysctl{"net.ipv4.conf.all.accept_local", "1"} }
 
 // Checks reports whether the mark is that of checks.

@@ -1,8 +1,10 @@
 package lb
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -75,4 +77,33 @@ func TestChecksOfVIPsHaveAVirtualServerEach(t *testing.T) {
 			t.Errorf("%s is left without checks of VIPs", vs)
 		}
 	}
+}
+
+// TestOwnSourceNeedsTheRules shows that the box admits packets with its own addresses only with the
+// current rules.
+func TestOwnSourceNeedsTheRules(t *testing.T) {
+	t.Parallel()
+	s := newLocalStory(t, checked(DirectRouting, "10.0.0.1"))
+	s.k.Put(Rules{Family: IPv4, Outdated: true})
+	s.want.Replace(Owner{}, append(s.want.Objects(Owner{}), OwnSourceSysctl()), s.touched)
+	refused := errors.New("refused")
+	s.k.Fail = func(op Op) error {
+		if _, ok := op.Object.(Rules); ok {
+			return refused
+		}
+		return nil
+	}
+	audit := func(have bool) {
+		t.Helper()
+		if _, err := s.Audit(t.Context(), s.now); err != nil {
+			t.Fatal(err)
+		}
+		if s.have.Has(OwnSourceSysctl().ID()) != have {
+			t.Errorf("accept_local is set: %v, want %v", !have, have)
+		}
+	}
+	audit(false)
+	s.k.Fail = nil
+	s.now = s.now.Add(time.Hour)
+	audit(true)
 }

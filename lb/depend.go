@@ -31,6 +31,11 @@ func (p *pass) blocked(op Op) error {
 	if op.Verb == Delete {
 		return p.blockedDelete(op.Object)
 	}
+	if rules := (Rules{Family: IPv4}); op.step == stepOwnSource && p.want.Has(rules) {
+		if have, _ := p.have.Get(rules); have != rules { // the rules of an earlier configuration do not suffice
+			return waiting{rules, false}
+		}
+	}
 	rs, isServer := op.Object.(RealServer)
 	if isServer {
 		if by := p.have.localBy(rs.Addr.Addr()); by != nil && (op.Verb == Add || rs.Weight > 0) {

@@ -77,7 +77,7 @@ func unspecified(f Family) netip.Addr {
 func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
 
 // Sysctl is a kernel parameter, with dots in its name as in sysctl(8). It is never reset: other
-// programs may rely on it.
+// programs may rely on it. Only OwnSourceSysctl goes with the rules.
 type Sysctl struct {
 	Name  string
 	Value string

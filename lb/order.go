@@ -49,6 +49,7 @@ const (
 	stepDevice
 	stepSet
 	stepRules
+	stepOwnSource       // OwnSourceSysctl, of which the rules prevent the abuse
 	stepGuard           // members of SetIPVSIPs, SetIPVSNets
 	stepRange           // members of SetSourceCIDR, SetSourceIP
 	stepRestrict        // members of SetFirewall
@@ -129,6 +130,10 @@ func (o Member) masquerades() (Object, bool) {
 // addStep returns the step of an addition.
 func addStep(o Object, have *Table) step {
 	switch o := o.(type) {
+	case Sysctl:
+		if o.ID() == OwnSourceSysctl().ID() {
+			return stepOwnSource
+		}
 	case Member:
 		if id, keeps := o.masquerades(); keeps {
 			if have.Has(id) {

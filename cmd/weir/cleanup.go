@@ -20,9 +20,10 @@ func cleanupCommand(e env) *cobra.Command {
 		Long: `Remove all objects of weir from the kernel: virtual servers, addresses, sets, rules
 and the device. Connections through weir end. Foreign virtual servers, sets, chains
 and addresses stay, and so does the device if it has such an address. Kernel
-parameters stay, because other programs may depend on them by now. The command fails
-while the daemon runs, and where kube-proxy has objects of the same names. It reads
-no kubeconfig, password or key.
+parameters stay, because other programs may depend on them by now; only accept_local
+is reset with the rule that guards it. The command fails while the daemon runs, and
+where kube-proxy has objects of the same names. It reads no kubeconfig, password or
+key.
 
 Exit status: 0 removed, 1 refused or failed.`,
 		Args: cobra.NoArgs,

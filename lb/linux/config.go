@@ -43,8 +43,10 @@ type Config struct {
 	Decapsulates bool
 	// Backend selects who has the sets and rules.
 	Backend Backend
-	// Sysctls are the names of the parameters that Observe reads.
-	Sysctls []string
+	// Sysctls are the names of the parameters that Observe reads. ManageSysctls permits the reset of
+	// lb.OwnSourceSysctl.
+	Sysctls       []string
+	ManageSysctls bool
 	// Mode selects IPVS or rules.
 	Mode Mode
 	// WithoutIPVS makes a Kernel for a system without IPVS: it has no virtual servers and refuses

@@ -344,10 +344,10 @@ func (k *Kernel) applyRules(ctx context.Context, ops []lb.Op) []error {
 		case r == nil:
 			errs[i] = fmt.Errorf("%s is not among the families", f)
 		case op.Verb == lb.Delete:
-			errs[i] = r.clear(ctx)
+			errs[i] = withOwnSource(ctx, &k.core, op.Verb, r, func() error { return r.clear(ctx) })
 		default:
 			before := r.backend()
-			errs[i] = r.place(ctx)
+			errs[i] = withOwnSource(ctx, &k.core, op.Verb, r, func() error { return r.place(ctx) })
 			if now := r.backend(); now != before {
 				k.log.Warn("iptables backend replaced", "family", f, "tried", before, "using", now)
 			}

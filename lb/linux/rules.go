@@ -87,9 +87,10 @@ func (r ruleMaker) mangle() ruleTable {
 				when(protocol("icmp"), state("RELATED")).then(pass),
 				when().then(drop),
 			}...)},
-			// The box accepts the replies to its checks of VIPs (Config.CheckVIPs), and no other packet
-			// that claims to be its own. A server without the VIP may send the check itself back.
-			{"OWN-SOURCE", []rule{
+			// The box accepts the replies to its checks of VIPs (Config.CheckVIPs), and no other tracked
+			// packet that claims to be its own, except ICMP errors. A server without the VIP may send the
+			// check itself back. Neighbour discovery is untracked.
+			{ownSourceChain, []rule{
 				when(inputInterface("lo")).then(pass),
 				when(state("INVALID,NEW,ESTABLISHED")).then(drop),
 			}},
@@ -130,7 +131,7 @@ func (r ruleMaker) ownSource() []rule {
 	if !r.CheckVIPs {
 		return nil
 	}
-	return []rule{when(ownSource{}).then(jump("OWN-SOURCE"))}
+	return []rule{when(ownSource{}).then(jump(ownSourceChain))}
 }
 
 // tunnels returns the rule for packets from tunnel devices. It comes before the one for replies: a

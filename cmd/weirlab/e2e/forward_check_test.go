@@ -113,8 +113,16 @@ func checkStory(t *testing.T, rules string) {
 	s.checkedBackend(t, "10.2.0.12:80", "down", "the server does not have VIP "+vip4)
 	web2(have)
 	up()
+	acceptLocal := func(want string) {
+		t.Helper()
+		if got := strings.TrimSpace(s.box.Must(t, "sysctl", "-n", "net.ipv4.conf.all.accept_local")); got != want {
+			t.Errorf("accept_local is %s, want %s", got, want)
+		}
+	}
+	acceptLocal("1")
 	k.given(given("direct", "scheduler = \"rr\"\n", "tcp", own))
 	k.marks(t, 0)
+	acceptLocal("0")
 	up()
 
 	k.checksTunnel(t, rules)

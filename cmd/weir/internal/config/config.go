@@ -129,7 +129,7 @@ func (c *Config) Base() lb.Base {
 func (c *Config) Sysctls() []lb.Sysctl {
 	k := c.Kernel
 	out := slices.Concat(lb.Sysctls(k.Families), lb.TakeoverSysctls(k.SloppyTCP, c.Sync() != nil), ARPSysctls(k.StrictARP), k.Sysctls)
-	if c.ChecksVIPs() {
+	if c.ChecksIPv4VIPs() {
 		out = append(out, lb.OwnSourceSysctl())
 	}
 	if c.onlyDirect() {
@@ -161,6 +161,15 @@ func (c *Config) onlyDirect() bool {
 // ChecksVIPs reports whether checks address VIPs at their backends.
 func (c *Config) ChecksVIPs() bool {
 	return slices.ContainsFunc(c.Services, func(s lb.Service) bool { return s.CheckVIPs })
+}
+
+// ChecksIPv4VIPs reports whether such a backend is IPv4, which needs lb.OwnSourceSysctl.
+func (c *Config) ChecksIPv4VIPs() bool {
+	return slices.ContainsFunc(c.Services, func(s lb.Service) bool {
+		return s.CheckVIPs && slices.ContainsFunc(s.Ports, func(p lb.Port) bool {
+			return slices.ContainsFunc(p.Backends, func(b lb.Backend) bool { return b.Addr.Addr().Is4() })
+		})
+	})
 }
 
 // Mode is the kernel's load balancer.

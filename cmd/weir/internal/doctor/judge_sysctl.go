@@ -16,8 +16,16 @@ func (f box) neededSysctls() []lb.Sysctl {
 		return withoutIPVS(f, lb.Sysctls([]lb.Family{lb.IPv4}))
 	}
 	out := f.Config.Sysctls()
+	if !f.checksIPv4VIPs() {
+		out = slices.DeleteFunc(out, func(s lb.Sysctl) bool { return s == lb.OwnSourceSysctl() })
+	}
 	slices.SortFunc(out, func(a, b lb.Sysctl) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Value, b.Value)) })
 	return withoutIPVS(f, slices.Compact(out))
+}
+
+// checksIPv4VIPs reports whether the box must admit packets with its own addresses as source.
+func (f box) checksIPv4VIPs() bool {
+	return f.Config != nil && f.Config.ChecksIPv4VIPs() && facts.UsesIPVS(&f.Facts)
 }
 
 func withoutIPVS(f box, list []lb.Sysctl) []lb.Sysctl {
@@ -43,7 +51,20 @@ func wrongSysctl(f box) []Finding {
 		}
 		out = append(out, x)
 	}
-	return out
+	return append(out, ownSource(f)...)
+}
+
+// ownSource reports that the box admits packets of other hosts with its own addresses as source, and
+// needs none.
+func ownSource(f box) []Finding {
+	name := lb.OwnSourceSysctl().Name
+	if f.Config == nil || f.Sysctls[name] != "1" || slices.ContainsFunc(f.neededSysctls(), func(s lb.Sysctl) bool { return s.Name == name }) {
+		return nil
+	}
+	return []Finding{{
+		Severity: Info, Text: name + " is 1, and no check of a VIP needs it: other hosts can send packets with addresses of this box",
+		Fix: "set it to 0, unless another program needs it", Command: set(name, "0"),
+	}}
 }
 
 func set(name, value string) string {

@@ -59,6 +59,12 @@ func parse(t testing.TB, text string) *config.Config {
 	return cfg
 }
 
+// checkedVIPs is a Service with checks of VIPs at a backend.
+func checkedVIPs(backend string) lb.Service {
+	be := lb.Backend{Addr: netip.AddrPortFrom(netip.MustParseAddr(backend), 80), Forward: lb.DirectRouting}
+	return lb.Service{CheckVIPs: true, Ports: []lb.Port{{Port: 80, Backends: []lb.Backend{be}}}}
+}
+
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // healthy are facts in which nothing is wrong.
@@ -232,8 +238,12 @@ var kernelIlls = []ill{
 	{"sysctl", Error, "net.ipv4.ip_forward is 0, and must be 1", "sysctl -w net.ipv4.ip_forward=1", func(f *facts.Facts) { f.Sysctls["net.ipv4.ip_forward"] = "0" }},
 	{"sysctl", Error, "net.ipv4.conf.front.arp_ignore is 0", "sysctl -w net.ipv4.conf.front.arp_ignore=1", func(f *facts.Facts) { f.Sysctls["net.ipv4.conf.front.arp_ignore"] = "0" }},
 	{"sysctl", Error, "net.ipv4.conf.all.accept_local is 0, and must be 1", "sysctl -w net.ipv4.conf.all.accept_local=1", func(f *facts.Facts) {
-		f.Config.Services = append(f.Config.Services, lb.Service{CheckVIPs: true})
+		f.Config.Services = append(f.Config.Services, checkedVIPs("10.2.0.11"))
 		f.Sysctls["net.ipv4.conf.all.accept_local"] = "0"
+	}},
+	{"sysctl", Info, "net.ipv4.conf.all.accept_local is 1, and no check of a VIP needs it", "sysctl -w net.ipv4.conf.all.accept_local=0", func(f *facts.Facts) {
+		f.Config.Services = append(f.Config.Services, checkedVIPs("fd00::1"))
+		f.Sysctls["net.ipv4.conf.all.accept_local"] = "1"
 	}},
 	{"sysctl", Info, "net.ipv4.ip_forward is 0", "", func(f *facts.Facts) { notThere(f); f.Sysctls["net.ipv4.ip_forward"] = "0" }},
 	{"sysctl-file", Warning, "/etc/sysctl.d/99.conf:2 sets net.ipv4.ip_forward to 0, and weir needs 1", "sed -i '2s/^/# /' /etc/sysctl.d/99.conf", func(f *facts.Facts) {

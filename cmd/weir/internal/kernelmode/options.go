@@ -36,8 +36,10 @@ func Of(cfg *config.Config) Mode {
 // Base returns the objects and parameters that a configuration requires before any Service.
 func Base(cfg *config.Config, m Mode) lb.Base {
 	b := cfg.Base()
-	if !m.IPVS() { // the parameters exist with IPVS only
-		b.Sysctls = slices.DeleteFunc(b.Sysctls, func(s lb.Sysctl) bool { return strings.HasPrefix(s.Name, "net.ipv4.vs.") })
+	if !m.IPVS() { // the parameters exist with IPVS only, as do checks of VIPs
+		b.Sysctls = slices.DeleteFunc(b.Sysctls, func(s lb.Sysctl) bool {
+			return strings.HasPrefix(s.Name, "net.ipv4.vs.") || s == lb.OwnSourceSysctl() && !slices.Contains(cfg.Kernel.Sysctls, s)
+		})
 		b.Sync, b.Tunnels = nil, nil
 	}
 	return b
@@ -61,7 +63,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 		Mode: m.Use, Prefix: k.NamePrefix, Device: k.Device, Mark: k.Mark(),
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
 		Backend: backendOf(k, m), Families: k.Families, Logger: log,
-		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil, CheckVIPs: cfg.ChecksVIPs(),
+		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil, CheckVIPs: cfg.ChecksVIPs(), ManageSysctls: k.ManageSysctls,
 		Decapsulates: len(Base(cfg, m).Tunnels) > 0,
 	}
 	switch k.DetectLocal {

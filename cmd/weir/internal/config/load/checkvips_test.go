@@ -39,7 +39,7 @@ address = "vip"
 		}
 		return false
 	}
-	if !parameter(text) || parameter(strings.Replace(text, `address = "vip"`, "", 1)) || parameter("[kernel]\nmanage_sysctls = false\n"+text) {
+	if !parameter(text) || parameter(strings.NewReplacer(`"192.0.2.10", `, "", `"10.0.0.1", `, "").Replace(text)) || parameter(strings.Replace(text, `address = "vip"`, "", 1)) || parameter("[kernel]\nmanage_sysctls = false\n"+text) {
 		t.Error("accept_local does not follow the key")
 	}
 }
