@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -107,8 +108,24 @@ func reuse(f box) []Finding {
 	return []Finding{{Severity: Warning, Text: name + " is not 0 on kernel " + f.Kernel.Release, Fix: "set it to 0, until the kernel is upgraded", Command: set(name, "0")}}
 }
 
-// rpFilter reports strict reverse path filtering on a box with several uplinks, or with checks of
-// VIPs: their replies have an address of the box.
+// checkedBehind reports whether the route to an IPv4 backend with checks of VIPs has an interface.
+func (f box) checkedBehind(name string) bool {
+	if !f.checksIPv4VIPs() {
+		return false
+	}
+	checked := map[netip.Addr]bool{}
+	for _, s := range f.Config.Services {
+		for _, p := range s.Ports {
+			for _, b := range p.Backends {
+				checked[b.Addr.Addr()] = checked[b.Addr.Addr()] || s.CheckVIPs && b.Addr.Addr().Is4()
+			}
+		}
+	}
+	return slices.ContainsFunc(f.Ways, func(w facts.Way) bool { return w.Interface == name && checked[w.Backend] })
+}
+
+// rpFilter reports strict reverse path filtering on a box with several uplinks, or towards backends
+// with checks of VIPs: their replies have an address of the box.
 func rpFilter(f box) []Finding {
 	var strict []string
 	for _, l := range f.Network.Links {
@@ -119,7 +136,7 @@ func rpFilter(f box) []Finding {
 	var out []Finding
 	for _, name := range strict {
 		uplink := slices.Contains(f.Network.Uplinks, name)
-		checks := f.Config != nil && f.Config.ChecksVIPs()
+		checks := f.checkedBehind(name)
 		if !checks && (!uplink || len(f.Network.Uplinks) < 2 && f.Network.RPFiltered == 0) {
 			continue
 		}

@@ -254,7 +254,7 @@ var kernelIlls = []ill{
 		f.Network.Uplinks, f.Sysctls["net.ipv4.conf.front.rp_filter"] = []string{"back", "front"}, "1"
 	}},
 	{"rp-filter", Warning, "checks of VIPs get no replies there", "sysctl -w net.ipv4.conf.back.rp_filter=2", func(f *facts.Facts) {
-		f.Config.Services = append(f.Config.Services, lb.Service{CheckVIPs: true})
+		f.Config.Services = append(f.Config.Services, checkedVIPs("10.2.0.11"))
 		f.Sysctls["net.ipv4.conf.all.accept_local"], f.Sysctls["net.ipv4.conf.back.rp_filter"] = "1", "1"
 	}},
 	{"rp-filter", Warning, "has dropped 12 packets", "rp_filter=2", func(f *facts.Facts) {
@@ -528,5 +528,22 @@ func TestServedIsTheDaemonsWordOrTheConfiguration(t *testing.T) {
 	notThere(&f)
 	if s := facts.ServedBy(&f); len(s.Backends) != 1 || len(s.VIPs) != 1 || len(s.Frontends) != 1 || s.Frontends[0].Proto != "tcp" {
 		t.Errorf("by the configuration: %+v", s)
+	}
+}
+
+// TestStrictInterfacesWithoutCheckedBackends shows that only interfaces to IPv4 backends with checks of
+// VIPs need a loose rp_filter.
+func TestStrictInterfacesWithoutCheckedBackends(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		backend, link string
+		want          int
+	}{{"10.2.0.11", "back", 1}, {"10.2.0.11", "cni0", 0}, {"10.9.0.1", "back", 0}, {"fd00::1", "back", 0}} {
+		f := healthy(t)
+		f.Config.Services = append(f.Config.Services, checkedVIPs(tt.backend))
+		f.Sysctls["net.ipv4.conf."+tt.link+".rp_filter"] = "1"
+		if got := rpFilter(box{Facts: f}); len(got) != tt.want {
+			t.Errorf("%+v: %+v", tt, got)
+		}
 	}
 }
