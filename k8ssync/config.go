@@ -69,8 +69,8 @@ type Config struct {
 	// Annotations are the permitted annotations of Services, without the prefix.
 	Annotations []string
 
-	// NoIPVS is that the kernel's load balancer can't make tunnels. Decapsulates is that this box
-	// decapsulates those of others.
+	// NoIPVS reports whether the kernel's load balancer can't make tunnels. Decapsulates reports
+	// whether this box decapsulates those of others.
 	NoIPVS, Decapsulates bool
 
 	// Scheduler and Drain are the defaults of Services.

@@ -32,7 +32,7 @@ type service struct {
 	// its earlier states.
 	UID, Version string
 	Created      time.Time
-	// Deleting is that it is deleted when its finalizers permit.
+	// Deleting reports whether it is deleted when its finalizers permit.
 	Deleting bool
 	// Type is spec.type.
 	Type string
@@ -123,7 +123,7 @@ type endpoint struct {
 	// Serving and Terminating are the conditions; a missing one is serving, and not
 	// terminating.
 	Serving, Terminating bool
-	// Pod is that the endpoint refers to a Pod of the slice's namespace.
+	// Pod reports whether the endpoint refers to a Pod of the slice's namespace.
 	Pod bool `json:",omitempty"`
 	// Hints are nil if there are none.
 	Hints *hints `json:",omitempty"`

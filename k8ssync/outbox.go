@@ -27,7 +27,7 @@ type outbox struct {
 	whole     bool               // all of services is pending
 	triggered map[lb.ServiceID]time.Time
 	// The generations of the store up to which changes were published, taken and
-	// committed. guarded is that the guard blocks some of the committed ones.
+	// committed. guarded reports whether the guard blocks some of the committed ones.
 	published, taken, committed uint64
 	guarded                     bool
 	summary                     summary

@@ -55,7 +55,7 @@ type ProviderStatus struct {
 	// Clusters are those that can't be written to or have not been read, with the
 	// reason. Their last-known addresses count as taken.
 	Clusters map[string]string
-	// Known is that the claims have been read; Usage and Claims are the last known.
+	// Known reports whether the claims have been read; Usage and Claims are the last known.
 	Known  bool
 	Usage  ipam.Usage
 	Claims []ipam.Claim
@@ -74,7 +74,7 @@ type Decision struct {
 	// addresses that it has.
 	Pending ipam.Pending
 	Notes   []ipam.Note
-	// Written is that the Service's status has all this; Error is why it can't be
+	// Written reports whether the Service's status has all this; Error is why it can't be
 	// written.
 	Written bool
 	Error   string

@@ -19,7 +19,7 @@ type Status struct {
 	// that serves from its snapshot, the time when that was written. Up to
 	// three minutes pass without one if nothing changes.
 	LastContact time.Time
-	// Stale is that the served Services are from the snapshot.
+	// Stale reports whether the served Services are from the snapshot.
 	Stale bool
 	// Synced is that all Services have been read, from the API server or the file.
 	Synced bool
@@ -40,7 +40,7 @@ type Status struct {
 	// addresses: the first of each family, internal ones before external ones.
 	NodePodCIDRs []netip.Prefix
 	NodeAddrs    []netip.Addr
-	// NodeLeaving is that the box's own Node is being deleted, or is about to be by the
+	// NodeLeaving reports whether the box's own Node is being deleted, or is about to be by the
 	// cluster autoscaler.
 	NodeLeaving bool
 	// SnapshotError is why the snapshot can't be read or written.

@@ -58,7 +58,7 @@ type translator struct {
 	settings settings
 
 	out lb.Service
-	// tunnel is that the backends are nodes, which get packets by tunnels.
+	// tunnel reports whether the backends are nodes, which get packets by tunnels.
 	tunnel bool
 	notes  []lb.Note
 	more   int

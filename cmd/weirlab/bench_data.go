@@ -55,7 +55,7 @@ const (
 func (b dataBench) compare(what string, ours latency, peer string, their latency) {
 	b.table.times(what, ours.median, peer, their.median, 0)
 	b.table.add(figure{
-		what: "  connections a second", ours: count(ours.rate()), their: count(their.rate()),
+		what: "  connections per second", ours: count(ours.rate()), their: count(their.rate()),
 		ratio: float64(ours.rate()) / float64(their.rate()),
 	})
 }

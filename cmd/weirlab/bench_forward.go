@@ -174,10 +174,10 @@ func (b *forwardBench) lines(method forwardMethod, n int, ours, theirs forwarded
 	rates := func(what string, our, their float64) {
 		b.table.add(figure{what: what, ours: count(int(our)), peer: peer, their: count(int(their)), ratio: our / their})
 	}
-	rates(fmt.Sprintf("%s x 1, %s: connections a second", count(n), method.name), ours.connect.rate(), theirs.connect.rate())
+	rates(fmt.Sprintf("%s x 1, %s: connections per second", count(n), method.name), ours.connect.rate(), theirs.connect.rate())
 	b.table.times("  processor time of the box for each", ours.connect.each(), peer, theirs.connect.each(), 0)
-	rates("  upload: packets a second through the box", ours.upload.packetRate(), theirs.upload.packetRate())
-	rates("  upload: MB a second through the box", ours.upload.byteRate()/1e6, theirs.upload.byteRate()/1e6)
+	rates("  upload: packets per second through the box", ours.upload.packetRate(), theirs.upload.packetRate())
+	rates("  upload: MB per second through the box", ours.upload.byteRate()/1e6, theirs.upload.byteRate()/1e6)
 	b.table.times("  upload: processor time of the box for a MB", ours.upload.perMB(), peer, theirs.upload.perMB(), 0)
 }
 

@@ -14,7 +14,7 @@ type owned struct {
 	addr netip.Addr
 	// asked is the pool it requested by name when it got the address.
 	asked string
-	// sure is that the store has confirmed its claim, shown that it is in its status.
+	// sure reports whether the store has confirmed its claim, shown that it is in its status.
 	sure, shown bool
 }
 

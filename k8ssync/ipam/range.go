@@ -9,7 +9,7 @@ import (
 // Range is the addresses from First to Last, both of one family and both included.
 type Range struct {
 	First, Last netip.Addr
-	// CIDR is that it was written as a prefix: its first and last address may be avoided.
+	// CIDR reports whether it was written as a prefix: its first and last address may be avoided.
 	CIDR bool
 }
 

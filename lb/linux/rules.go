@@ -77,7 +77,7 @@ func (r ruleMaker) mangle() ruleTable {
 			{"OUTPUT", "traffic policies", "TRAFFIC-POLICY"},
 		},
 		chains: []ruleChain{
-			{"PROXY-FIREWALL", slices.Concat(r.tunnels(), []rule{reply}, r.ownSource(), []rule{
+			{"PROXY-FIREWALL", slices.Concat(r.tunnels(), []rule{reply}, r.guardOwnSource(), []rule{
 				when(to(lb.SetFirewall)).then(jump("SOURCE-RANGES-FIREWALL")),
 			})},
 			// The other box sends packets of clients to VIPs, and ICMP errors of their connections. A
@@ -96,7 +96,7 @@ func (r ruleMaker) mangle() ruleTable {
 			}},
 			// The box itself is admitted by its addresses. The source of its packets is usually the
 			// VIP, or the source of a pool's route, or an address that a program has bound.
-			{"OWN-FIREWALL", append(r.marked(), []rule{
+			{"OWN-FIREWALL", append(r.passMarked(), []rule{
 				when(to(lb.SetFirewall), inSet{set: lb.SetSourceIP, dims: "dst,dst,dst", not: true}).then(jump("SOURCE-RANGES-FIREWALL")),
 			}...)},
 			{"SOURCE-RANGES-FIREWALL", []rule{
@@ -104,7 +104,7 @@ func (r ruleMaker) mangle() ruleTable {
 				when().then(drop),
 			}},
 			// A goto: packets from inside return to the kernel's chain, where foreign rules follow.
-			{"TRAFFIC-POLICY", append(append([]rule{reply}, r.marked()...), []rule{
+			{"TRAFFIC-POLICY", append(append([]rule{reply}, r.passMarked()...), []rule{
 				when(to(lb.SetGroup)).then(goTo("GROUP")),
 				when(to(lb.SetInternal)).then(goTo("INSIDE")),
 				noLocal,
@@ -118,16 +118,16 @@ func (r ruleMaker) mangle() ruleTable {
 	}
 }
 
-// marked returns the rule by which the checks of VIPs keep their mark, past all source ranges.
-func (r ruleMaker) marked() []rule {
+// passMarked returns the rule by which the checks of VIPs keep their mark, past all source ranges.
+func (r ruleMaker) passMarked() []rule {
 	if !r.CheckVIPs {
 		return nil
 	}
 	return []rule{when(mark{bits: marking{r.Mark}.all()}).then(pass)}
 }
 
-// ownSource returns the rule for packets with a source address of the box.
-func (r ruleMaker) ownSource() []rule {
+// guardOwnSource returns the rule for packets with a source address of the box.
+func (r ruleMaker) guardOwnSource() []rule {
 	if !r.CheckVIPs {
 		return nil
 	}

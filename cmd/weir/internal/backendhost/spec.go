@@ -13,7 +13,7 @@ type Spec struct {
 	// Tunnel is "ipip", "gue" or "gre"; empty for forward = "direct".
 	Tunnel string `json:"tunnel,omitempty"`
 	Port   uint16 `json:"tunnel_port,omitempty"` // of gue
-	// Mixed is that tunnels over IPv4 have packets of IPv6, and the reverse.
+	// Mixed reports whether tunnels over IPv4 have packets of IPv6, and the reverse.
 	Mixed bool `json:"mixed,omitempty"`
 	// MTU is that of the path from the box to this server.
 	MTU int `json:"mtu,omitempty"`
