@@ -182,21 +182,23 @@ func (c *churn) noted(ctx context.Context, service, reason string) error {
 
 // hostileGone deletes all of the hostile tenant, and waits until both boxes serve nothing of it.
 func (c *churn) hostileGone(ctx context.Context) error {
-	for _, list := range []string{servicesIn("tenant"), slicesIn("tenant")} {
-		if err := c.put(ctx, http.MethodDelete, list, nil); err != nil {
-			return err
-		}
-	}
 	_, text, err := c.ask(ctx, http.MethodGet, servicesIn("tenant"), "")
 	if err != nil {
 		return err
 	}
-	var left struct{ Items []serviceDoc }
-	if err := json.Unmarshal([]byte(text), &left); err != nil {
+	var services struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(text), &services); err != nil {
 		return err
 	}
-	if len(left.Items) > 0 {
-		return fmt.Errorf("%d Services are left of the hostile tenant", len(left.Items))
+	for _, s := range services.Items {
+		if err := c.deleteSeen(ctx, s.Metadata.Name); err != nil {
+			return err
+		}
+	}
+	if err := c.put(ctx, http.MethodDelete, slicesIn("tenant"), nil); err != nil {
+		return err
 	}
 	if err := c.programmed(ctx, hostilePort, ""); err != nil {
 		return err
