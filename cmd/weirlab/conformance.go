@@ -33,7 +33,7 @@ func conformanceCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&write, "write", "", "a folder; the table is written to conformance.md there")
-	cmd.Flags().BoolVar(&short, "short", false, "put a few checks to kube-proxy only")
+	cmd.Flags().BoolVar(&short, "short", false, "put a few checks to kube-proxy, and to weir with iptables, only")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, out := cmd.Context(), cmd.OutOrStdout()
 		folder, err := os.MkdirTemp("", "weirlab-conformance-")

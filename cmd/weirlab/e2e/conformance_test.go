@@ -33,9 +33,12 @@ const comparing = "WEIR_CONFORMANCE"
 // policy and family one, and those about the owner of the rules. make conformance and make soak put all.
 var few = []int{1, 2, 5, 8, 13, 16, 24, 27, 28, 35, 40, 45, 47, 50, 59, 62, 63, 73, 81, 82, 83, 85, 88, 90}
 
-// fewUnlessAll returns few, or nothing where all checks are put to all engines.
-func fewUnlessAll() []int {
-	if putsAll() {
+// chosen returns the checks for an engine that is not the default: nothing stands for all.
+func chosen() []int {
+	switch {
+	case os.Getenv(comparing) == "sample":
+		return sample
+	case putsAll():
 		return nil
 	}
 	return few
@@ -48,7 +51,7 @@ func TestConformanceIPVS(t *testing.T) {
 		t.Errorf("%s of %s is no check", name, known.File)
 	}
 	c := newConformance(t)
-	c.only = fewUnlessAll()
+	c.only = chosen()
 	c.putAll(t, &weirEngine{c: c, mode: ipvsMode})
 }
 
@@ -80,7 +83,7 @@ func putsAll() bool { return os.Getenv(comparing) != "" || soaking() }
 func TestConformanceIptables(t *testing.T) {
 	t.Parallel()
 	c := newConformance(t)
-	c.only = fewUnlessAll()
+	c.only = chosen()
 	c.putAll(t, &weirEngine{c: c, mode: iptablesMode})
 }
 
@@ -91,9 +94,7 @@ func TestConformanceKubeProxy(t *testing.T) {
 		t.Skip("SKIPPED, only make conformance runs it; TestConformanceShort puts a few checks to kube-proxy")
 	}
 	c := newConformance(t)
-	if os.Getenv(comparing) == "sample" {
-		c.only = sample
-	}
+	c.only = chosen()
 	c.putAll(t, &kubeProxyEngine{c: c, mode: "ipvs"})
 }
 
