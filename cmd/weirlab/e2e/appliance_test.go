@@ -21,7 +21,7 @@ func TestAppliance(t *testing.T) {
 		{"installed, configured, started", applianceInstalls},
 		{"confined, and able to do all it must", applianceIsConfined},
 		{"denied what it does not need", applianceIsDenied},
-		{"upgraded", applianceUpgrades},
+		{"upgraded and downgraded", applianceUpgrades},
 		{"examined", applianceIsExamined},
 		{"a firewall is reloaded", applianceIsFlushed},
 		{"hung", applianceHangs},
@@ -162,24 +162,34 @@ func applianceInstalls(t *testing.T, a *appliance) {
 }
 
 func applianceUpgrades(t *testing.T, a *appliance) {
-	before := a.show(t, "MainPID")
 	state := a.box.Must(t, "stat", "-c", "%i %y", configFile)
 	t.Log("the next version is of the same sources; what has moved since the build before is a story of TestPackages")
-	var took time.Duration
-	a.undisturbed(t, "apt install of the next version", func() {
-		begin := time.Now()
-		a.apt(t, "install", a.new)
-		took = time.Since(begin)
-	})
-	figure(t, "upgrade under load, 0 requests lost", took)
-	if after := a.show(t, "MainPID"); after == before || a.show(t, "ActiveState") != "active" {
-		t.Errorf("process %s before the upgrade, %s after it", before, after)
-	}
-	if v := a.box.Must(t, "weir", "status"); !strings.Contains(v, nextVersion) {
-		t.Errorf("what runs is another version:\n%s", v)
-	}
-	if now := a.box.Must(t, "stat", "-c", "%i %y", configFile); now != state {
-		t.Errorf("the configuration was %s, is %s", state, now)
+	for _, step := range []struct {
+		name string
+		args []string
+		next bool
+	}{
+		{"upgrade", []string{a.new}, true},
+		{"downgrade", []string{"--allow-downgrades", a.old}, false},
+		{"second upgrade", []string{a.new}, true},
+	} {
+		before := a.show(t, "MainPID")
+		var took time.Duration
+		a.undisturbed(t, step.name, func() {
+			begin := time.Now()
+			a.apt(t, append([]string{"install"}, step.args...)...)
+			took = time.Since(begin)
+		})
+		figure(t, step.name+" under load, 0 requests lost", took)
+		if after := a.show(t, "MainPID"); after == before || a.show(t, "ActiveState") != "active" {
+			t.Errorf("%s: process %s before, %s after it", step.name, before, after)
+		}
+		if v := a.box.Must(t, "weir", "status"); strings.Contains(v, nextVersion) != step.next {
+			t.Errorf("after the %s another version runs:\n%s", step.name, v)
+		}
+		if now := a.box.Must(t, "stat", "-c", "%i %y", configFile); now != state {
+			t.Errorf("%s: the configuration was %s, is %s", step.name, state, now)
+		}
 	}
 	a.undisturbed(t, "systemctl restart", func() { a.systemctl(t, "restart", "weir") })
 	a.undisturbed(t, "systemctl reload", func() { a.systemctl(t, "reload", "weir") })
