@@ -35,6 +35,9 @@ func socketFlag(cmd *cobra.Command) *string {
 // errNotRunning means that no daemon answers.
 var errNotRunning = errors.New("weir is not running")
 
+// errEnded means that the daemon ended between the request and its answer: it may have executed the request.
+var errEnded = errors.New("the daemon ended before it answered; the kernel keeps forwarding; journalctl -u weir has the reason")
+
 // ask queries the daemon at the given socket. Without one it tries the default, and
 // then the socket of the configuration.
 func ask(ctx context.Context, socket, file, method, path string, doc any) error {
@@ -70,6 +73,8 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 		return fmt.Errorf("%w (no answer on %s)", errNotRunning, socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no access to %s: run as root or as a member of its group", socket)
+	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+		return errEnded
 	case err != nil:
 		return fmt.Errorf("ask the daemon: %w", err)
 	}

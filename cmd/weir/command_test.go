@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -240,6 +241,24 @@ func TestStatusWithoutADaemonIsADocumentToo(t *testing.T) {
 	}
 	if stdout, _, code := weir(t, "status", "--socket", nowhere, "-c", nowhere, "-o", "yaml"); code != exitNotRunning || !strings.Contains(stdout, "state: not running\n") {
 		t.Errorf("exit status %d as YAML: %q", code, stdout)
+	}
+}
+
+func TestReloadReportsThatTheDaemonEnded(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			_ = conn.Close() // as the kernel does for a killed daemon
+		}
+	}()
+	stdout, stderr, code := weir(t, "reload", "--socket", socket)
+	if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "weir: the daemon ended before it answered") {
+		t.Errorf("exit status %d, prints %q and %q", code, stdout, stderr)
 	}
 }
 

@@ -95,6 +95,8 @@ func (e env) reload(ctx context.Context, socket, path string) (status.Status, er
 	switch {
 	case errors.Is(err, errNotRunning):
 		return doc, notRunning(err)
+	case errors.Is(err, errEnded):
+		return doc, err
 	case err != nil:
 		return doc, fmt.Errorf("not reloaded, the old configuration stays in force:\n%w", err)
 	}
