@@ -35,7 +35,7 @@ func newBFDRouter(t *testing.T, addr netip.Addr) *bfdRouter {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 		})
 	}}
-	conn, err := lc.ListenPacket(t.Context(), "udp", netip.AddrPortFrom(addr, bfdPort).String())
+	conn, err := lc.ListenPacket(t.Context(), "udp", netip.AddrPortFrom(addr, 3784).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (r *bfdRouter) run() {
 		answer, err := (&bfd.BFDHeader{Version: 1, State: state, Final: h.Poll, DetectTimeMultiplier: 3, MyDiscriminator: 7,
 			YourDiscriminator: h.MyDiscriminator, DesiredMinTxInterval: 50_000, RequiredMinRxInterval: 50_000}).MarshalBinary()
 		if err == nil {
-			_, _ = r.conn.WriteToUDPAddrPort(answer, netip.AddrPortFrom(from.Addr(), bfdPort))
+			_, _ = r.conn.WriteToUDPAddrPort(answer, netip.AddrPortFrom(from.Addr(), 3784))
 		}
 	}
 }
@@ -186,14 +186,14 @@ func TestBFDOfASilentRouterIsDown(t *testing.T) {
 // TestBFDListenerTakesTTL255Only sends packets to a listener like GoBGP's, over both families.
 func TestBFDListenerTakesTTL255Only(t *testing.T) { // not parallel: GoBGP has such listeners too
 	lc := net.ListenConfig{}
-	l, err := lc.ListenPacket(t.Context(), "udp", fmt.Sprint(":", bfdPort))
+	l, err := lc.ListenPacket(t.Context(), "udp", fmt.Sprint(":", 3784))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	var clients []*net.UDPConn
 	for _, to := range []string{"127.0.0.1", "::1"} {
-		c, err := net.Dial("udp", net.JoinHostPort(to, fmt.Sprint(bfdPort)))
+		c, err := net.Dial("udp", net.JoinHostPort(to, fmt.Sprint(3784)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +236,7 @@ func TestBFDListenerTakesTTL255Only(t *testing.T) { // not parallel: GoBGP has s
 func TestBFDEndsWithTheRightTTL(t *testing.T) {
 	parallel(t)
 	addr := loopback()
-	conn, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, bfdPort).String())
+	conn, err := net.ListenPacket("udp", netip.AddrPortFrom(addr, 3784).String())
 	if err != nil {
 		t.Skipf("somebody has BFD's port: %v", err)
 	}
@@ -265,7 +265,7 @@ func TestBFDEndsWithTheRightTTL(t *testing.T) {
 	if h.MyDiscriminator == 0 || h.YourDiscriminator != 0 || h.DetectTimeMultiplier != 3 {
 		t.Errorf("%+v", h)
 	}
-	if from.Addr() != box || from.Port() < bfdFirstSource {
+	if from.Addr() != box || from.Port() < 49152 {
 		t.Errorf("it comes from %s", from)
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])

@@ -2,12 +2,12 @@ package bgp
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"weir/lb/health/bfd"
 )
 
 // GoBGP does not check the TTL of BFD packets, which proves that they come from the link
@@ -18,40 +18,10 @@ import (
 // GoBGP logs that it listens after it has bound the socket and before it reads. The filter
 // is attached at that moment (logHandler).
 
-// networkHeader is the offset of the IP header for a filter of a UDP socket, which begins
-// at the UDP header (SKF_NET_OFF).
-const networkHeader = 0xfff00000
-
-// Offsets in the IP headers.
-const (
-	offsetTTL      = 8 // IPv4
-	offsetHopLimit = 7 // IPv6
-)
-
-var bfdTTLFilter = []bpf.Instruction{
-	bpf.LoadAbsolute{Off: networkHeader, Size: 1},
-	bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4}, // the version
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: 4, SkipFalse: 2},
-	bpf.LoadAbsolute{Off: networkHeader + offsetTTL, Size: 1},
-	bpf.Jump{Skip: 1},
-	bpf.LoadAbsolute{Off: networkHeader + offsetHopLimit, Size: 1},
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: 255, SkipTrue: 1},
-	bpf.RetConstant{Val: 0},
-	bpf.RetConstant{Val: 1 << 16},
-}
-
 // checkBFDTTL attaches the filter to each BFD listener of this process, and drops the
 // packets that a listener has queued before. The caller must know that no listener closes
 // meanwhile.
 func checkBFDTTL() error {
-	raw, err := bpf.Assemble(bfdTTLFilter)
-	if err != nil {
-		return err
-	}
-	code := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
@@ -63,9 +33,8 @@ func checkBFDTTL() error {
 			continue
 		}
 		found = true
-		program := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
-			return fmt.Errorf("attach the filter: %w", err)
+		if err := bfd.AttachTTLFilter(fd, bfd.LinkTTL); err != nil {
+			return err
 		}
 		dropQueued(fd)
 	}
@@ -86,9 +55,9 @@ func listensForBFD(fd int) bool {
 	}
 	switch a := name.(type) {
 	case *unix.SockaddrInet4:
-		return a.Port == bfdPort && a.Addr == [4]byte{}
+		return a.Port == bfd.Port && a.Addr == [4]byte{}
 	case *unix.SockaddrInet6:
-		return a.Port == bfdPort && a.Addr == [16]byte{}
+		return a.Port == bfd.Port && a.Addr == [16]byte{}
 	}
 	return false
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+
+	"weir/lb/health/bfd"
 )
 
 // Conversion of a Peer to GoBGP's types.
@@ -127,7 +129,7 @@ func apiBFD(p Peer) *api.BfdPeerConfig {
 	interval := uint32(p.BFD.Interval.Microseconds())
 	return &api.BfdPeerConfig{
 		Enabled:                  true,
-		Port:                     bfdPort,
+		Port:                     bfd.Port,
 		DesiredMinimumTxInterval: interval,
 		RequiredMinimumReceive:   interval,
 		DetectionMultiplier:      uint32(p.BFD.Multiplier),

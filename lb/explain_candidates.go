@@ -77,7 +77,7 @@ func (cs *candidates) whyClosed(be Backend, id Object) string {
 	case !cs.want.wantedByService(id):
 		return "it drains: its old connections may end"
 	case cs.planner().down(be):
-		return "its health check failed"
+		return CheckFailed
 	case lost && cs.svc.WhenDown == UseFallback:
 		return "too few backends are up: the fallback answers"
 	case lost && cs.svc.WhenDown == Refuse:
@@ -109,7 +109,7 @@ func (cs *candidates) whyOut(be Backend, id Object) string {
 	case !be.Scope.In(cs.local()):
 		return "it applies to traffic policy Local only"
 	case cs.planner().down(be):
-		return "its health check failed"
+		return CheckFailed
 	}
 	return "no configuration wants it"
 }

@@ -62,6 +62,9 @@ type Candidate struct {
 	Why string `json:"reason,omitempty"`
 }
 
+// CheckFailed is the Why of a backend that is down. Its caller knows the results of checks.
+const CheckFailed = "its health check failed"
+
 // CandidateState is whether a backend takes new connections.
 type CandidateState string
 

@@ -16,10 +16,11 @@ import (
 var mayImport = map[string][]string{
 	"weir/lb":                                 {},
 	"weir/lb/linux":                           {"weir/lb"},
-	"weir/lb/health":                          {"weir/lb"},
+	"weir/lb/health":                          {"weir/lb", "weir/lb/health/bfd"},
+	"weir/lb/health/bfd":                      {},
 	"weir/k8ssync":                            {"weir/lb", "weir/k8ssync/ipam"},
 	"weir/k8ssync/ipam":                       {"weir/lb"},
-	"weir/bgp":                                {"weir/bgp/advertise"},
+	"weir/bgp":                                {"weir/bgp/advertise", "weir/lb/health/bfd"},
 	"weir/bgp/advertise":                      {"weir/lb"},
 	"weir/bgp/routerconfig":                   {"weir/bgp", "weir/bgp/advertise"},
 	"weir/cluster":                            {},
@@ -114,7 +115,7 @@ var onlyIn = map[string][]string{
 	"k8s.io/client-go/util/workqueue":                {"weir/k8ssync"},
 	"sigs.k8s.io/yaml":                               {"weir/cmd/weirlab/internal/kubectl", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/draft"},
 	"google.golang.org/grpc":                         {"weir/lb/health"},
-	"golang.org/x/net/bpf":                           {"weir/bgp", "weir/cluster/l2"},
+	"golang.org/x/net/bpf":                           {"weir/lb/health/bfd", "weir/cluster/l2"},
 }
 
 type listed struct {

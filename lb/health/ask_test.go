@@ -36,7 +36,7 @@ func once(t *testing.T, c Check, a netip.AddrPort) string {
 	if c.Timeout == 0 {
 		c.Timeout = patience
 	}
-	ask, err := c.asker(authorities{}, nil, nil)
+	ask, err := c.asker(authorities{}, means{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,21 +2,27 @@ package health
 
 import "crypto/x509"
 
-// asker returns the asker of c. It reads CA files through cas, starts programs with run, and
-// connects to VIPs with box.
-func (c *Check) asker(cas authorities, run Run, box VIPs) (asker, error) {
+// means are the sources of askers: programs, VIPs and BFD sessions.
+type means struct {
+	run  Run
+	vips VIPs
+	bfd  *sessions
+}
+
+// asker returns the asker of c. It reads CA files through cas.
+func (c *Check) asker(cas authorities, by means) (asker, error) {
 	if err := c.valid(); err != nil {
 		return nil, err
 	}
-	ask, err := c.ownAsker(cas, run)
+	ask, err := c.ownAsker(cas, by)
 	if len(c.VIPs) > 0 {
-		ask = askVIPs(c.VIPs, ask, box)
+		ask = askVIPs(c.VIPs, ask, by.vips)
 	}
 	return ask, err
 }
 
 // ownAsker returns the asker of c for the backend's own address.
-func (c *Check) ownAsker(cas authorities, run Run) (asker, error) {
+func (c *Check) ownAsker(cas authorities, by means) (asker, error) {
 	var roots *x509.CertPool
 	if c.Verify && c.CAFile != "" {
 		var err error
@@ -45,7 +51,9 @@ func (c *Check) ownAsker(cas authorities, run Run) (asker, error) {
 	case File:
 		return askFile(c.File), nil
 	case Exec:
-		return askExec(c.Argv, run), nil
+		return askExec(c.Argv, by.run), nil
+	case BFD:
+		return by.bfd.ask, nil
 	}
 	return askTCP, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -36,8 +37,7 @@ type Options struct {
 type Checker struct {
 	log     *slog.Logger
 	dial    Dial
-	vips    VIPs
-	run     Run
+	by      means
 	limit   int
 	wake    chan struct{} // Set has changed the schedule
 	changed chan struct{}
@@ -72,8 +72,7 @@ func New(opts Options) *Checker {
 	c := &Checker{
 		log:     opts.Logger,
 		dial:    opts.Dial,
-		vips:    opts.VIPs,
-		run:     opts.Run,
+		by:      means{run: opts.Run, vips: opts.VIPs},
 		limit:   opts.Concurrency,
 		wake:    make(chan struct{}, 1),
 		changed: make(chan struct{}, 1),
@@ -90,6 +89,7 @@ func New(opts Options) *Checker {
 	if c.limit <= 0 {
 		c.limit = defaultConcurrency()
 	}
+	c.by.bfd = &sessions{changed: c.recheck, all: map[netip.AddrPort]*session{}}
 	close(c.ready)
 	return c
 }
@@ -111,6 +111,7 @@ func (c *Checker) Set(groups []Group) {
 	ready := c.prepare(groups)
 	c.mu.Lock()
 	c.table.set(groups, ready, time.Now())
+	c.by.bfd.set(c.table.peers())
 	c.markReady()
 	c.mu.Unlock()
 	signal(c.wake)
@@ -129,7 +130,7 @@ func (c *Checker) prepare(groups []Group) []prepared {
 		p, ok := made[key]
 		if !ok {
 			p.key = key
-			if p.ask, p.err = check.asker(cas, c.run, c.vips); p.err != nil {
+			if p.ask, p.err = check.asker(cas, c.by); p.err != nil {
 				c.log.Warn("check creation failed", "service", g.Service.String(), "error", p.err)
 				p.ask = func(context.Context, Dial, target) error { return p.err }
 			}
@@ -231,6 +232,14 @@ func (c *Checker) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Stats{c.table.totals, len(c.table.probes), c.table.asking, c.table.behind}
+}
+
+// recheck makes the checks of an address due.
+func (c *Checker) recheck(at netip.AddrPort) {
+	c.mu.Lock()
+	c.table.recheck(at, time.Now())
+	c.mu.Unlock()
+	signal(c.wake)
 }
 
 func signal(ch chan struct{}) {

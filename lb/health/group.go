@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"weir/lb"
+	"weir/lb/health/bfd"
 )
 
 // Kind is the protocol of a check.
@@ -23,13 +24,14 @@ const (
 	Ping  Kind = "ping"  // an ICMP echo request is answered
 	File  Kind = "file"  // a file of this box has no negative number
 	Exec  Kind = "exec"  // a program of this box exits with 0
+	BFD   Kind = "bfd"   // the BFD session with the backend is up
 )
 
 // Check configures the check of a backend. validate.go has the rules
 // for its values.
 type Check struct {
 	Kind Kind
-	// Port is checked instead of the backend's own; 0 is the backend's own.
+	// Port is checked instead of the backend's own; 0 is the backend's own, and in bfd that of BFD.
 	Port uint16
 	// VIPs are checked at the backend instead of its own address, each of its family, if there are
 	// any: a direct backend has them.
@@ -67,6 +69,10 @@ type Check struct {
 	// File is the absolute name of the file in file, Argv the program in exec.
 	File string
 	Argv []string
+	// BFD has the parameters of the session in bfd, without the address. All checks of an address
+	// have the same. The session has its own timing: Interval is only that of reading its state, and
+	// Timeout the time that a new session has to come up.
+	BFD bfd.Peer
 	// MD5 is the digest of the body for HTTP and HTTPS, in lower-case hexadecimal; empty
 	// accepts any.
 	MD5 string

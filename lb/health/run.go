@@ -30,6 +30,8 @@ type result struct {
 //
 // One goroutine has the schedule, and each check under way has a goroutine of its own.
 func (c *Checker) Run(ctx context.Context) error {
+	c.by.bfd.start(ctx)
+	defer c.by.bfd.wait()
 	results := make(chan result)
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -113,8 +113,8 @@ func (s *setter) port(svc *service, g *Group, wanted lb.Port, f lb.Family, ready
 
 func (s *setter) backend(p *port, be lb.Backend, g *Group, ready prepared) *backendState {
 	at, c := be.Addr, g.Check
-	if c.Port != 0 {
-		at = netip.AddrPortFrom(at.Addr(), c.Port)
+	if port := c.port(); port != 0 {
+		at = netip.AddrPortFrom(at.Addr(), port)
 	}
 	st := &backendState{port: p, addr: be.Addr, weighted: be.Weight > 0}
 	st.probe = s.probe(probeKey{p.service.id, at, ready.key}, c, ready)

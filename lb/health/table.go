@@ -69,7 +69,8 @@ type probe struct {
 	check    Check
 	ask      asker
 	due      time.Time
-	out      bool // under way, hence not in the queue
+	out      bool      // under way, hence not in the queue
+	again    time.Time // of an event while it was under way: it is due at once
 	backends []*backendState
 
 	problem          string // of the last check that failed
@@ -111,6 +112,9 @@ func (t *table) requeue(p *probe, due time.Time) bool {
 		return false
 	}
 	p.due = due
+	if !p.again.IsZero() {
+		p.due, p.again = p.again, time.Time{}
+	}
 	heap.Push(&t.due, p)
 	return true
 }

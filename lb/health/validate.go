@@ -14,14 +14,14 @@ const maxDatagram = 65507
 // Validate returns all errors of c, including those of its CA file. A group with an invalid
 // check is not checked: its backends are down.
 func Validate(c Check) error {
-	_, err := c.asker(authorities{}, nil, nil)
+	_, err := c.asker(authorities{}, means{})
 	return err
 }
 
 // valid checks the values only.
 func (c *Check) valid() error {
 	errs := []error{c.validKind(), c.validTimes()}
-	if len(c.VIPs) > 0 && (c.Kind == Ping || c.Kind == File || c.Kind == Exec) {
+	if len(c.VIPs) > 0 && (c.Kind == Ping || c.Kind == File || c.Kind == Exec || c.Kind == BFD) {
 		errs = append(errs, fmt.Errorf("a check of type %s can't address a VIP", c.Kind))
 	}
 	switch c.Kind {
@@ -49,16 +49,20 @@ func (c *Check) valid() error {
 			program = c.Argv[0]
 		}
 		errs = append(errs, absolute("program", program))
+	case BFD:
+		if b := c.BFD; b.MinTx <= 0 || b.IdleTx <= 0 || b.MinRx <= 0 || b.Multiplier == 0 || b.TTL == 0 {
+			errs = append(errs, errors.New("the intervals, multiplier and TTL of BFD must be positive"))
+		}
 	}
 	return errors.Join(append(errs, validName("server name", c.ServerName))...)
 }
 
 func (c *Check) validKind() error {
 	switch c.Kind {
-	case TCP, TLS, HTTP, HTTPS, GRPC, UDP, DNS, SMTP, Ping, File, Exec:
+	case TCP, TLS, HTTP, HTTPS, GRPC, UDP, DNS, SMTP, Ping, File, Exec, BFD:
 		return nil
 	}
-	return fmt.Errorf("unknown check %q; use tcp, tls, http, https, grpc, udp, dns, smtp, ping, file or exec", c.Kind)
+	return fmt.Errorf("unknown check %q; use tcp, tls, http, https, grpc, udp, dns, smtp, ping, file, exec or bfd", c.Kind)
 }
 
 func (c *Check) validTimes() error {

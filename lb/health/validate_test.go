@@ -29,7 +29,7 @@ func TestValidate(t *testing.T) {
 		{"all values in use", valid(func(c *Check) {
 			c.Host, c.Status, c.Body, c.Jitter = "example.com:8080", []StatusRange{{200, 299}}, "ok", 1
 		}), ""},
-		{"zero", Check{}, `unknown check ""; use tcp, tls, http, https, grpc, udp, dns, smtp, ping, file or exec
+		{"zero", Check{}, `unknown check ""; use tcp, tls, http, https, grpc, udp, dns, smtp, ping, file, exec or bfd
 interval 0s is not positive
 timeout 0s is not positive
 rise 0 and fall 0 must be 1 or more`},

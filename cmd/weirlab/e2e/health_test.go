@@ -24,12 +24,14 @@ const httpCheck = `path = "/healthz"`
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
+	lab.RequireRouters(t)
 	s := newSite(t, lab.UML)
 	stories(t, s, []story{
 		{"HTTP check spares clients a sick backend", httpHealth},
 		{"TCP check", tcpHealth},
 		{"UDP check", udpHealth},
 		{"gRPC check", grpcHealth},
+		{"BFD check", bfdHealth},
 		{"quorum lost", quorumLost},
 		{"quorum lost in one family", quorumLostInFamily},
 		{"health survives a reload", healthSurvivesReload},

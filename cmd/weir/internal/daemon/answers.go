@@ -91,7 +91,7 @@ func (a *answers) explain(r *http.Request) (doc explain.Answer, err error) {
 		return doc, status.Refusal(err)
 	}
 	err = a.calls.do(r.Context(), func() {
-		doc = query.Explain(a.target.rec, q, a.explainBase(q.Addr))
+		doc = query.ShowFailures(query.Explain(a.target.rec, q, a.explainBase(q.Addr)), a.target.checks.Backends())
 		doc.Owned = a.steering.fleet.View().Owned(q.Addr)
 	})
 	routers, v := a.routers(), a.published.view.Load()

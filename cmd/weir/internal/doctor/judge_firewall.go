@@ -142,6 +142,12 @@ func (f box) needs() []need {
 			add("BFD of peer "+p.Name, way)
 		}
 	}
+	ports := f.bfdBackends()
+	for _, w := range f.Ways {
+		if port, ok := ports[w.Backend]; ok && w.Error == "" {
+			add("BFD of backend "+w.Backend.String(), packet{hook: "INPUT", in: w.Interface, src: w.Backend, proto: "udp", port: port, state: "NEW"})
+		}
+	}
 	if f.Config != nil && f.Config.Fleet != nil {
 		for _, m := range f.Members {
 			way := packet{hook: "INPUT", in: m.Interface, src: m.Addr.Addr(), proto: "udp", port: f.Config.Fleet.Gossip.Bind.Port(), state: "NEW"}
@@ -190,6 +196,24 @@ func (f box) clientNeeds() []need {
 	for _, x := range slices.Concat(served.Frontends, served.NodePorts) {
 		for _, in := range uplinks {
 			out = append(out, need{packet{hook: "INPUT", in: in, dst: x.Addr, proto: x.Proto, port: x.Port, state: "NEW", service: true}, "clients of " + x.Service})
+		}
+	}
+	return out
+}
+
+// bfdBackends returns the backends with a check of type bfd, and the port of its packets.
+func (f box) bfdBackends() map[netip.Addr]uint16 {
+	out := map[netip.Addr]uint16{}
+	if f.Config == nil {
+		return out
+	}
+	for _, g := range f.Config.Checks {
+		for _, p := range g.Ports {
+			for _, b := range p.Backends {
+				if g.Check.Kind == "bfd" {
+					out[b.Addr.Addr()] = g.Check.BFDPort()
+				}
+			}
 		}
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/routing"
 	"weir/lb"
+	"weir/lb/health"
 	"weir/lb/linux"
 )
 
@@ -338,6 +339,10 @@ var firewallIlls = []ill{
 	}},
 	{"firewall", Error, "BFD of peer tor1", "-p udp --dport 3784 -j ACCEPT", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", "-A INPUT ! -s 10.9.0.0/16 -p udp -m udp --dport 3784 -j DROP\n-A FORWARD", 1))
+	}},
+	{"firewall", Error, "BFD of backend 10.2.0.11", "-s 10.2.0.11 -p udp --dport 3784 -j ACCEPT", func(f *facts.Facts) {
+		f.Config.Checks = []health.Group{{Check: health.Check{Kind: health.BFD}, Ports: []lb.Port{{Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.2.0.11:80")}}}}}}
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", "-A INPUT -s 10.2.0.0/16 -p udp -j DROP\n-A FORWARD", 1))
 	}},
 	{"port-vip", Warning, "nginx, process 8, listens on 192.0.2.10:80 of static/web", "", func(f *facts.Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("192.0.2.10:80") }},
 	{"port-vip", Warning, "port 30080, a node port of prod/a/b", "", func(f *facts.Facts) { f.Sockets[1].Addr = netip.MustParseAddrPort("[::]:30080") }},

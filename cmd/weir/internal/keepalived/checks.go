@@ -131,10 +131,13 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 			return nil
 		}
 	default:
+		if c.bfd(s, r, k) {
+			return k
+		}
 		if s.proto != "tcp" {
 			return nil
 		}
-		c.leave(n, onlyRouters)
+		c.leave(n, otherNeighbor)
 		k.add("type", "tcp", "in place of "+from(n))
 	}
 	if p := n.find("connect_port"); p != nil && !portless(n) {

@@ -20,7 +20,7 @@ var around = map[string]string{
 	"track_group":          "track_group A {\n%s\n}\n",
 	"track_file":           "track_file A {\n%s\n}\n" + inCheck("FILE_CHECK {\ntrack_file A\n}"),
 	"vrrp_track_process":   "vrrp_track_process A {\n%s\n}\n",
-	"bfd_instance":         "bfd_instance A {\n%s\n}\n",
+	"bfd_instance":         "bfd_instance A {\nneighbor_ip 10.0.0.1\n%s\n}\n" + inCheck("BFD_CHECK {\nname A\n}"),
 	"vrrp_script":          "vrrp_script A {\n%s\n}\n",
 	"vrrp_sync_group":      "vrrp_sync_group A {\n%s\n}\n" + instance + served,
 	"garp_group":           "garp_group {\n%s\n}\n",
@@ -38,7 +38,7 @@ var around = map[string]string{
 	"MISC_CHECK":           inCheck("MISC_CHECK {\nmisc_path /x\n%s\n}"),
 	"FILE_CHECK":           "track_file 1 {\nfile /x\n}\n" + inCheck("FILE_CHECK {\n%s\n}"),
 	"PING_CHECK":           inCheck("PING_CHECK {\n%s\n}"),
-	"BFD_CHECK":            inCheck("BFD_CHECK {\n%s\n}"),
+	"BFD_CHECK":            "bfd_instance a {\nneighbor_ip 10.0.0.1\n}\n" + inCheck("BFD_CHECK {\n%s\n}"),
 	"UDP_CHECK":            inCheck("UDP_CHECK {\npayload 01\nrequire_reply 02\n%s\n}"),
 	checker:                inCheck("TCP_CHECK {\n%s\n}"),
 }

@@ -3,8 +3,10 @@ package query
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/explain"
 	"weir/lb"
 	"weir/lb/health"
 	"weir/lb/linux"
@@ -65,6 +67,31 @@ func ShowHealth(doc *status.Services, owners *Owners, checked []health.Backend, 
 			s.Draining = draining[lb.Drain{Frontend: f.Key, Backend: s.Key}]
 		}
 	}
+}
+
+// ShowFailures adds the errors of failed checks to the backends of an explained packet.
+func ShowFailures(doc explain.Answer, checked []health.Backend) explain.Answer {
+	packet := doc.Packet
+	if packet == nil {
+		return doc
+	}
+	won := slices.IndexFunc(packet.Claims, func(c lb.Claim) bool { return c.Wins })
+	if won < 0 {
+		return doc
+	}
+	for i := range packet.Candidates {
+		c := &packet.Candidates[i]
+		if c.Why != lb.CheckFailed {
+			continue
+		}
+		for _, x := range checked {
+			if x.Service.String() == packet.Claims[won].Service && x.Backend == c.Addr && x.State != "up" && x.Error != "" {
+				c.Why += ": " + x.Error
+				break
+			}
+		}
+	}
+	return doc
 }
 
 // CountConnections adds the open connections to the drained VIPs.

@@ -6,6 +6,7 @@ import (
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/status/explain"
 	"weir/lb"
 	"weir/lb/health"
 )
@@ -41,4 +42,25 @@ backends = ["10.0.0.1"]
 			t.Errorf("%s: health %q, want %q", doc.Frontends[i].Key, got, want)
 		}
 	}
+}
+
+// TestExplanationHasTheErrorsOfChecks shows the error of the Service that has the frontend.
+func TestExplanationHasTheErrorsOfChecks(t *testing.T) {
+	t.Parallel()
+	one, two := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")
+	packet := lb.Explanation{
+		Claims:     []lb.Claim{{Service: "static/b"}, {Service: "static/a", Wins: true}},
+		Candidates: []lb.Candidate{{Addr: one, Why: lb.CheckFailed}, {Addr: two, Why: "it drains: its old connections may end"}},
+	}
+	ShowFailures(explain.Answer{Packet: &packet}, []health.Backend{
+		{Service: static("b"), Backend: one, State: "down", Error: "of another service"},
+		{Service: static("a"), Backend: one, State: "down", Error: "the server does not have VIP 192.0.2.1"},
+		{Service: static("a"), Backend: two, State: "down", Error: "timeout"},
+	})
+	for i, want := range []string{"its health check failed: the server does not have VIP 192.0.2.1", "it drains: its old connections may end"} {
+		if got := packet.Candidates[i].Why; got != want {
+			t.Errorf("backend %d: %q, want %q", i+1, got, want)
+		}
+	}
+	ShowFailures(explain.Answer{}, nil) // a question about all ports has no packet
 }

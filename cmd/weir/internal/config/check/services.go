@@ -18,6 +18,7 @@ type serviceCheck struct{ *Draft }
 func (d serviceCheck) all() {
 	d.sameNames()
 	d.sameFrontends()
+	d.bfd()
 	vips := d.staticVIPs()
 	for _, s := range d.Services {
 		for _, b := range s.Backends {

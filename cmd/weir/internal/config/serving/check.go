@@ -37,6 +37,15 @@ var checkKinds = map[string][]health.Kind{
 	"helo":         {health.SMTP},
 	"file":         {health.File},
 	"exec":         {health.Exec},
+
+	"bfd_min_tx":     {health.BFD},
+	"bfd_min_rx":     {health.BFD},
+	"bfd_idle_tx":    {health.BFD},
+	"bfd_multiplier": {health.BFD},
+	"bfd_passive":    {health.BFD},
+	"bfd_source":     {health.BFD},
+	"bfd_max_hops":   {health.BFD},
+	"bfd_ttl":        {health.BFD},
 }
 
 // portless are the types of checks that use no port.
@@ -53,9 +62,9 @@ func (s *Service) readCheck(files source.Files) {
 	}
 	t := s.Sub("check")
 	var c health.Check
-	t.Read(checkKeys(&c))
+	t.Read(slices.Concat(checkKeys(&c), bfdKeys(&c)))
 	c.CAFile = caFile(t, files)
-	if c.Timeout > c.Interval {
+	if c.Timeout > c.Interval && c.Kind != health.BFD {
 		name := "timeout"
 		if !t.Has(name) {
 			name = "interval"
@@ -65,6 +74,9 @@ func (s *Service) readCheck(files source.Files) {
 	}
 	if c.Kind != "" {
 		checkApplicable(t, c)
+	}
+	if c.Kind != health.BFD {
+		c.BFD = health.Check{}.BFD // without the defaults
 	}
 	switch c.Kind {
 	case health.HTTP, health.HTTPS:
@@ -76,13 +88,15 @@ func (s *Service) readCheck(files source.Files) {
 		readDNS(t, &c)
 	case health.SMTP:
 		c.Helo = t.Text("helo")
+	case health.BFD:
+		readBFD(s, t, &c)
 	case health.Exec:
 		c.Argv = words(t, "exec")
 		requirePath(t, "exec", append(c.Argv, "")[0], `add exec = ["/usr/lib/nagios/plugins/check_ssh"]`)
 	case health.File:
 		requirePath(t, "file", c.File, `add file = "/run/web.state"`)
 	}
-	if s.LB.Group && len(s.Ports) > 0 && !t.Has("port") && !slices.Contains(portless, c.Kind) {
+	if s.LB.Group && len(s.Ports) > 0 && !t.Has("port") && !slices.Contains(portless, c.Kind) && c.Kind != health.BFD {
 		c.Port = s.Ports[0].Port
 	}
 	if t.Text("address") == "vip" && s.checkVIPs(t, c.Kind) {
@@ -281,7 +295,7 @@ func (s *Service) warnProtocol(t schema.Section, c health.Check) {
 	switch c.Kind {
 	case health.UDP, health.DNS:
 		want = lb.UDP
-	case health.Ping, health.File, health.Exec:
+	case health.Ping, health.File, health.Exec, health.BFD:
 		return
 	}
 	for _, p := range s.Ports {

@@ -16,7 +16,7 @@ const maxFWMark = 0x2cffffff
 const kubeletDrops = 0x8000
 
 // markChecks are the types of checks that need no port of a backend.
-var markChecks = append([]health.Kind{health.Exec}, portless...)
+var markChecks = append([]health.Kind{health.Exec, health.BFD}, portless...)
 
 // fwmarkCheck checks a service of a given mark (lb.Service.FWMark).
 type fwmarkCheck struct{ *Service }

@@ -105,13 +105,13 @@ func checkKeys(c *health.Check) []schema.Key {
 	return []schema.Key{
 		{Path: "service.check", Type: schema.Table,
 			Doc: "The health check of each backend. Without this table all backends count as up."},
-		{Path: "service.check.type", To: &c.Kind, Example: `"http"`, Required: true, Values: []string{"tcp", "tls", "http", "https", "grpc", "udp", "dns", "smtp", "ping", "file", "exec"},
+		{Path: "service.check.type", To: &c.Kind, Example: `"http"`, Required: true, Values: []string{"tcp", "tls", "http", "https", "grpc", "udp", "dns", "smtp", "ping", "file", "exec", "bfd"},
 			Doc: "The check passes if: tcp: a connection is accepted. tls: the TLS handshake succeeds. http, https: the response to a GET matches. grpc: " +
 				"grpc.health.v1 reports SERVING. udp: the response to a datagram matches. dns: a query over UDP is answered with NOERROR. smtp: a mail " +
 				"server greets, and accepts HELO and QUIT. ping: an ICMP echo request is answered. file: a file of this box has no negative number. exec: " +
-				"a program of this box exits with 0; it needs daemon.allow_exec."},
+				"a program of this box exits with 0; it needs daemon.allow_exec. bfd: the BFD session with the backend is up."},
 		{Path: "service.check.port", To: &c.Port, Example: `9000`, Min: 1, Max: 65535,
-			Doc: "The port to check. The default is the backend's own port, and in a group its first port."},
+			Doc: "The port to check. The default is the backend's own port, and in a group its first port. For bfd it is 3784, and with bfd_max_hops 4784."},
 		{Path: "service.check.address", Type: schema.Text, Default: `"backend"`, Values: []string{"backend", "vip"},
 			Doc: "The address to check: the backend's own, or with vip each VIP of its family at the backend, by the service's forward. vip needs forward = " +
 				"\"direct\" or \"tunnel\" for all backends. A server without the VIP then fails its check."},

@@ -14,7 +14,7 @@ import (
 func Keys() []schema.Key {
 	return slices.Concat(
 		includeKeys, kernelKeys(&config.Kernel{}), defaultsKeys(&config.Defaults{}), daemonKeys(&config.Daemon{}),
-		serviceKeys(&Service{}), backendKeys(&lb.Backend{}), checkKeys(&health.Check{}), clusterKeys(&Cluster{}), hookKeys(&config.Hook{}))
+		serviceKeys(&Service{}), backendKeys(&lb.Backend{}), checkKeys(&health.Check{}), bfdKeys(&health.Check{}), clusterKeys(&Cluster{}), hookKeys(&config.Hook{}))
 }
 
 // includeKeys are the keys above all tables; package source reads them.

@@ -1,0 +1,185 @@
+package bfd
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// end is one end of a session over loopback.
+type end struct {
+	status chan Status
+	stop   context.CancelFunc
+	ended  chan struct{}
+}
+
+func begin(t *testing.T, p Peer) *end {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	e := &end{status: make(chan Status, 100), stop: stop, ended: make(chan struct{})}
+	go func() {
+		defer close(e.ended)
+		Run(ctx, p, func(s Status) { e.status <- s })
+	}()
+	t.Cleanup(e.close)
+	return e
+}
+
+func (e *end) close() {
+	e.stop()
+	<-e.ended
+}
+
+// until waits for a status.
+func (e *end) until(t *testing.T, up bool, reason string) Status {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	var last Status
+	for {
+		select {
+		case last = <-e.status:
+			if last.Up == up && strings.Contains(last.Reason, reason) {
+				return last
+			}
+		case <-limit:
+			t.Fatalf("the last status is %+v; want up %t, reason %q", last, up, reason)
+		}
+	}
+}
+
+// freePort returns a UDP port that no socket has.
+func freePort(t *testing.T, a netip.Addr) uint16 {
+	t.Helper()
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err != nil {
+		t.Skipf("this machine lacks %s: %v", a, err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+func peer(own, other string, port uint16) Peer {
+	return Peer{Address: netip.AddrPortFrom(netip.MustParseAddr(other), port), Source: netip.MustParseAddr(own), TTL: 255,
+		Config: Config{MinTx: 50 * time.Millisecond, IdleTx: time.Second, MinRx: 50 * time.Millisecond, Multiplier: 20}}
+}
+
+// TestSession has two ends that exchange real packets: up, ended by one side, and up again.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
+	a, b := begin(t, peer("127.0.0.11", "127.0.0.12", port)), begin(t, peer("127.0.0.12", "127.0.0.11", port))
+	a.until(t, true, "")
+	b.until(t, true, "")
+	b.close()
+	a.until(t, false, "AdminDown")
+	begin(t, peer("127.0.0.12", "127.0.0.11", port))
+	a.until(t, true, "")
+}
+
+// TestSeveralSessions has sessions that share the port with each other and with a socket for all
+// addresses, such as GoBGP's.
+func TestSeveralSessions(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+	}}
+	other, err := lc.ListenPacket(t.Context(), "udp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	a1, a2 := begin(t, peer("127.0.0.21", "127.0.0.22", port)), begin(t, peer("127.0.0.21", "127.0.0.23", port))
+	b1 := begin(t, peer("127.0.0.22", "127.0.0.21", port))
+	b2 := begin(t, peer("127.0.0.23", "127.0.0.21", port))
+	for _, e := range []*end{a1, a2, b1, b2} {
+		e.until(t, true, "")
+	}
+	b1.close()
+	a1.until(t, false, "AdminDown")
+	if len(a2.status) > 0 {
+		t.Errorf("the end of one session changed the other: %+v", <-a2.status)
+	}
+	// The other socket has the packets of all other addresses.
+	c, err := Dial(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.21"), port), netip.MustParseAddr("127.0.0.24"), LinkTTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	var buf [1]byte
+	for {
+		_, from, err := other.ReadFrom(buf[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from.(*net.UDPAddr).AddrPort().Addr().Unmap() == netip.MustParseAddr("127.0.0.24") {
+			return
+		}
+	}
+}
+
+// TestSilentPeer has a peer that sends nothing more, without an announcement.
+func TestSilentPeer(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
+	a := begin(t, peer("127.0.0.31", "127.0.0.32", port))
+	b := &session{peer: peer("127.0.0.32", "127.0.0.31", port), machine: newMachine(config()), changed: func(Status) {}}
+	if err := b.open(); err != nil {
+		t.Fatal(err)
+	}
+	go b.read()
+	for b.machine.state != Up {
+		send, final := b.machine.receive(<-b.received, time.Now())
+		if send || final {
+			if err := b.send(final); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a.until(t, true, "")
+	b.close()
+	a.until(t, false, "no packet within")
+}
+
+func TestNoPeer(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
+	begin(t, peer("127.0.0.41", "127.0.0.42", port)).until(t, false, "connection refused")
+	begin(t, peer("192.0.2.1", "127.0.0.42", port)).until(t, false, "cannot assign requested address")
+}
+
+// TestDistantPackets has a peer beyond a router, by the TTL of its packets.
+func TestDistantPackets(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
+	near, far := peer("127.0.0.51", "127.0.0.52", port), peer("127.0.0.52", "127.0.0.51", port)
+	far.TTL, far.MaxHops = 254, 254
+	a := begin(t, near)
+	b := begin(t, far)
+	a.until(t, false, "no packet of the peer")
+	if len(b.status) > 0 {
+		if s := <-b.status; s.Up {
+			t.Error("a session over one link came up with TTL 254")
+		}
+	}
+	a.close()
+	near.MaxHops = 1
+	begin(t, near).until(t, true, "")
+}
+
+// TestSessionIPv6 has one session that is its own peer, since loopback has one address of IPv6.
+func TestSessionIPv6(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.IPv6Loopback())
+	begin(t, Peer{Address: netip.AddrPortFrom(netip.IPv6Loopback(), port), TTL: 255, Config: config()}).until(t, true, "")
+}
