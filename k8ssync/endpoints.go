@@ -43,21 +43,23 @@ func candidates(port servicePort, from []*slice) []candidate {
 		if c := a.addr.Compare(b.addr); c != 0 {
 			return c
 		}
-		return cmp.Or(yesFirst(!a.Terminating, !b.Terminating), yesFirst(a.Ready, b.Ready), yesFirst(a.Serving, b.Serving),
-			a.from.compare(b.from.key), cmp.Compare(a.nth, b.nth))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.from.compare(b.from.key), cmp.Compare(a.nth, b.nth))
 	})
 	return slices.CompactFunc(out, func(a, b candidate) bool { return a.addr == b.addr })
 }
 
-// yesFirst orders true before false.
-func yesFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
+// rank orders endpoints with one address: the first one is used.
+func (e *endpoint) rank() (n int) {
+	if e.Terminating {
+		n += 4
 	}
-	return 1
+	if !e.Ready {
+		n += 2
+	}
+	if !e.Serving {
+		n++
+	}
+	return n
 }
 
 // leaving reports whether an endpoint terminates and still serves: it is used

@@ -2,7 +2,6 @@ package k8ssync
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -87,7 +86,7 @@ type objects struct {
 	services map[key]*service
 	slices   map[key]*slice
 	nodes    map[string]*node
-	targets  map[key]map[*slice]struct{} // slices by Service
+	targets  map[key][]*slice // by Service; none is empty
 	sizes    sizes
 	limit    amount
 	// left are the namespaces of which objects were left out by a limit.
@@ -126,7 +125,7 @@ func newObjects(limit amount) *objects {
 		services: map[key]*service{},
 		slices:   map[key]*slice{},
 		nodes:    map[string]*node{},
-		targets:  map[key]map[*slice]struct{}{},
+		targets:  map[key][]*slice{},
 		limit:    limit,
 		left:     map[string]struct{}{},
 		changes:  noChanges(),
@@ -180,17 +179,13 @@ func (o *objects) putSlice(v *slice, since, now time.Time) {
 	was := o.slices[v.key]
 	o.slices[v.key] = v
 	t := v.target()
-	switch {
-	case was == nil:
-	case was.target() == t:
-		delete(o.targets[t], was)
-	default:
-		o.forget(was)
+	if was != nil {
+		o.unlink(was)
+		if old := was.target(); old != t {
+			o.dirty[old] = struct{}{}
+		}
 	}
-	if o.targets[t] == nil {
-		o.targets[t] = map[*slice]struct{}{}
-	}
-	o.targets[t][v] = struct{}{}
+	o.targets[t] = append(o.targets[t], v)
 	if was != nil && was.equal(v) {
 		return
 	}
@@ -233,25 +228,25 @@ func (o *objects) drop(object any) {
 		o.dirty[v.key] = struct{}{}
 	case *slice:
 		delete(o.slices, v.key)
-		o.forget(v)
+		o.unlink(v)
+		o.dirty[v.target()] = struct{}{}
 	case *node:
 		delete(o.nodes, v.Name)
 		o.changes.nodes = true
 	}
 }
 
-// forget removes a slice from its Service.
-func (o *objects) forget(v *slice) {
+// unlink removes a slice from its Service.
+func (o *objects) unlink(v *slice) {
 	t := v.target()
-	delete(o.targets[t], v)
+	o.targets[t] = slices.DeleteFunc(o.targets[t], func(s *slice) bool { return s == v })
 	if len(o.targets[t]) == 0 {
 		delete(o.targets, t)
 	}
-	o.dirty[t] = struct{}{}
 }
 
-// of returns the slices of a Service, in no order.
-func (o *objects) of(k key) []*slice { return slices.Collect(maps.Keys(o.targets[k])) }
+// of returns the slices of a Service, in no order. They are for reading, until the next change.
+func (o *objects) of(k key) []*slice { return o.targets[k] }
 
 // allNodes returns the Nodes, in no order.
 func (o *objects) allNodes() []node {
