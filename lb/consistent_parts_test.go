@@ -140,7 +140,8 @@ func (r *Reconciler) consistentOrphans(t *testing.T) {
 		return // the next Sync finds out
 	}
 	deferred := map[Object]struct{}{}
-	have := Table{fronts: maps.Clone(r.have.fronts), addrs: r.have.addrs, loops: r.have.loops, rest: r.have.rest}
+	have := r.have.Table
+	have.fronts = maps.Clone(have.fronts)
 	for _, op := range diff(&have, r.want) {
 		if op.Verb == Delete && op.step != stepDropLocal && r.orphans.has(op.Object) {
 			deferred[op.Object.ID()] = struct{}{}

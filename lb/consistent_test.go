@@ -61,7 +61,9 @@ func (r *Reconciler) consistentKernel(t *testing.T) {
 	if !r.have.adopted {
 		return
 	}
-	have := Table{fronts: maps.Clone(r.have.fronts), addrs: r.have.addrs, loops: r.have.loops, rest: r.have.rest}
+	r.have.consistent(t)
+	have := r.have.Table
+	have.fronts = maps.Clone(have.fronts)
 	for _, op := range diff(&have, r.want) {
 		id := op.Object.ID()
 		_, failed := r.failed.of[id]
@@ -83,6 +85,15 @@ func poolsOf(t *Table) map[netip.Prefix]struct{} {
 	return out
 }
 
+// consistent compares the sums of a Table with those of a new one.
+func (t *Table) consistent(test *testing.T) {
+	test.Helper()
+	fresh := NewTable(slices.Collect(t.All())...)
+	if fresh.addrSum != t.addrSum || fresh.loopSum != t.loopSum {
+		test.Fatalf("the sums of %d addresses and %d loops are wrong", len(t.addrs), len(t.loops))
+	}
+}
+
 // consistent compares the indexes of a State with the plans of its owners.
 func (s *State) consistent(t *testing.T) {
 	t.Helper()
@@ -100,6 +111,7 @@ func (s *State) consistent(t *testing.T) {
 	index(t, "State.addrs", want.addrs, s.addrs)
 	index(t, "State.wanted", want.wanted.Snapshot(), s.wanted.Snapshot())
 	index(t, "Table.loops", loops, s.wanted.loops)
+	s.wanted.consistent(t)
 	index(t, "State.claims", claimsOf(want), claimsOf(s))
 	for f, v := range s.wanted.fronts {
 		if v.at != f || !v.frozen || v.owner == nil || cap(v.reals) != len(v.reals) {

@@ -228,16 +228,14 @@ func (s *State) replace(owner Owner, objects *Table, touched map[Object]struct{}
 		s.count(w, -1, touched)
 	}
 	for _, l := range p.loops {
-		if s.wanted.loops[l]++; s.wanted.loops[l] == 1 && touched != nil {
+		n := s.wanted.loops[l]
+		if s.wanted.setLoop(l, n+1); n == 0 && touched != nil {
 			touch(touched, l.member())
 		}
 	}
 	for _, l := range old.loops {
-		if s.wanted.loops[l]--; s.wanted.loops[l] > 0 {
-			continue
-		}
-		delete(s.wanted.loops, l)
-		if touched != nil {
+		n := s.wanted.loops[l]
+		if s.wanted.setLoop(l, n-1); n == 1 && touched != nil {
 			touch(touched, l.member())
 		}
 	}

@@ -1,6 +1,9 @@
 package lb
 
-import "net/netip"
+import (
+	"hash/maphash"
+	"net/netip"
+)
 
 // Table is a set of objects by ID, as Snapshot is, in little memory: all objects of a frontend
 // are one record. The zero Table is empty and ready for use. A nil one is empty, for reading.
@@ -13,6 +16,9 @@ type Table struct {
 	loops  map[loop]uint32 // members of SetLoopBack, and how many owners of a State want each
 	rest   map[Object]Object
 	expect expectation // of one that is being read from the kernel
+	// addrSum and loopSum are the sums of the hashes of addrs and loops: an audit need not compare
+	// 100,000 members that have the expected sum.
+	addrSum, loopSum uint64
 }
 
 // addrObjects are the objects of one address.
@@ -179,10 +185,7 @@ func (t *Table) putMember(o Member) {
 	case inAddrs:
 		t.putAddr(o.Addr, hasGuard)
 	case inLoops:
-		if t.loops == nil {
-			t.loops = map[loop]uint32{}
-		}
-		t.loops[o.loop()] = 1
+		t.setLoop(o.loop(), 1)
 	default:
 		t.putRest(o)
 	}
@@ -199,6 +202,7 @@ func (t *Table) reset() {
 	clear(t.addrs)
 	clear(t.loops)
 	clear(t.rest)
+	t.addrSum, t.loopSum = 0, 0
 }
 
 func (t *Table) putRest(o Object) {
@@ -212,11 +216,44 @@ func (t *Table) putRest(o Object) {
 	t.rest[o] = o
 }
 
-func (t *Table) putAddr(a netip.Addr, has addrObjects) {
+func (t *Table) putAddr(a netip.Addr, has addrObjects) { t.setAddr(a, t.addrs[a]|has) }
+
+// setAddr sets the objects of an address.
+func (t *Table) setAddr(a netip.Addr, has addrObjects) {
 	if t.addrs == nil {
 		t.addrs = map[netip.Addr]addrObjects{}
 	}
-	t.addrs[a] |= has
+	t.addrSum += hashed(a, has) - hashed(a, t.addrs[a])
+	if t.addrs[a] = has; has == 0 {
+		delete(t.addrs, a)
+	}
+}
+
+// setLoop sets the number of owners of a loop.
+func (t *Table) setLoop(l loop, owners uint32) {
+	if t.loops == nil {
+		t.loops = map[loop]uint32{}
+	}
+	if before := t.loops[l]; (before == 0) != (owners == 0) {
+		t.loopSum += hashed(l, min(owners, 1)) - hashed(l, min(before, 1))
+	}
+	if t.loops[l] = owners; owners == 0 {
+		delete(t.loops, l)
+	}
+}
+
+// seed differs between processes, so that nobody can choose addresses with equal sums.
+var seed = maphash.MakeSeed()
+
+// hashed returns the hash of a key with a value; that of the zero value is 0.
+func hashed[K comparable, V uint32 | addrObjects](key K, value V) uint64 {
+	if value == 0 {
+		return 0
+	}
+	return maphash.Comparable(seed, struct {
+		key   K
+		value V
+	}{key, value})
 }
 
 // Delete removes the object with an ID.
@@ -232,13 +269,9 @@ func (t *Table) Delete(id Object) {
 		}
 	case inAddrs:
 		a, bit := addrOf(id)
-		if left := t.addrs[a] &^ bit; left != 0 {
-			t.addrs[a] = left
-		} else {
-			delete(t.addrs, a)
-		}
+		t.setAddr(a, t.addrs[a]&^bit)
 	case inLoops:
-		delete(t.loops, id.(Member).loop())
+		t.setLoop(id.(Member).loop(), 0)
 	default:
 		delete(t.rest, id.ID())
 	}

@@ -126,6 +126,25 @@ func (t *Table) differ(u *Table, yield func(mine, theirs Object)) {
 }
 
 func differShared(t, u *Table, yield func(mine, theirs Object)) {
+	if t.addrSum != u.addrSum {
+		differAddrs(t, u, yield)
+	}
+	if t.loopSum != u.loopSum {
+		differLoops(t, u, yield)
+	}
+	for id, theirs := range u.rest {
+		if mine := t.rest[id]; mine != theirs {
+			yield(mine, theirs)
+		}
+	}
+	for id, mine := range t.rest {
+		if _, ok := u.rest[id]; !ok {
+			yield(mine, nil)
+		}
+	}
+}
+
+func differAddrs(t, u *Table, yield func(mine, theirs Object)) {
 	for a, theirs := range u.addrs {
 		differAddr(a, t.addrs[a], theirs, yield)
 	}
@@ -134,6 +153,9 @@ func differShared(t, u *Table, yield func(mine, theirs Object)) {
 			differAddr(a, mine, 0, yield)
 		}
 	}
+}
+
+func differLoops(t, u *Table, yield func(mine, theirs Object)) {
 	common := 0
 	for l := range u.loops {
 		if _, ok := t.loops[l]; ok {
@@ -149,16 +171,6 @@ func differShared(t, u *Table, yield func(mine, theirs Object)) {
 			}
 		}
 	}
-	for id, theirs := range u.rest {
-		if mine := t.rest[id]; mine != theirs {
-			yield(mine, theirs)
-		}
-	}
-	for id, mine := range t.rest {
-		if _, ok := u.rest[id]; !ok {
-			yield(mine, nil)
-		}
-	}
 }
 
 // keepShared adds the sets, members and rules of u to t that are not in a frontend's record.
@@ -168,7 +180,7 @@ func keepShared(t, u *Table) {
 			t.putAddr(a, hasGuard)
 		}
 	}
-	t.loops = u.loops // t is only read from now on
+	t.loops, t.loopSum = u.loops, u.loopSum // t is only read from now on
 	for _, o := range u.rest {
 		if KeptRules.has(o.kind()) {
 			t.putRest(o)
