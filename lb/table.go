@@ -242,7 +242,7 @@ func (t *Table) setLoop(l loop, owners uint32) {
 	}
 }
 
-// seed differs between processes, so that nobody can choose addresses with equal sums.
+// seed differs between processes, so that no tenant can choose addresses with equal sums.
 var seed = maphash.MakeSeed()
 
 // hashed returns the hash of a key with a value; that of the zero value is 0.

@@ -111,6 +111,7 @@ func apply(t testing.TB, k *Kernel, ops ...lb.Op) {
 				t.Fatalf("%s: %v", ops[i], err)
 			}
 		}
+		k.flows.wait(nil) // a slow machine may need more time than Apply has
 		ops = ops[n:]
 	}
 }

@@ -1,11 +1,7 @@
 package linux
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -52,21 +48,10 @@ func frontendOf(m lb.Member) lb.Frontend {
 	return lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}
 }
 
-// staleFlows selects flows to delete. Some UDP flows had a backend or virtual server that is
-// gone. Others are older than weir's frontend or address, so that the box itself replied to them or
-// routed them elsewhere.
-type staleFlows struct {
-	backends  map[lb.RealServer]bool // by ID
-	servers   map[lb.Frontend]bool
-	frontends map[lb.Frontend]bool // of UDP
-	addrs     map[netip.Addr]bool
-	pools     []netip.Prefix
-}
-
 // stale returns the flows that ops have made stale. byRules reports whether virtual servers
 // are rules.
 func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
-	s := staleFlows{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}, nil}
+	s := newStaleFlows()
 	for i, op := range ops {
 		switch o := op.Object.(type) {
 		case lb.RealServer:
@@ -79,7 +64,9 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
 			}
 		case lb.VirtualServer:
 			if op.Verb == lb.Delete && errs[i] == nil && c.serves(o.Frontend) {
-				s.servers[o.Frontend] = true
+				if o.Frontend.Mark == 0 {
+					s.servers[o.Frontend] = true
+				}
 				delete(c.byMark, o.Frontend)
 			}
 		case lb.Member:
@@ -108,7 +95,9 @@ func (c *conntrack) serves(f lb.Frontend) bool {
 // clients outside, and alive: they keep their addresses and their backend, so that conntrack
 // restores them with their next packet.
 func (c *conntrack) goneBackend(o lb.RealServer, s staleFlows) {
-	s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
+	if o.Frontend.Mark == 0 {
+		s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
+	}
 	for fe := range c.byMark[o.Frontend] {
 		s.backends[lb.RealServer{Frontend: fe, Addr: o.At(fe.Port)}] = true
 	}
@@ -135,78 +124,12 @@ func (c *conntrack) newMember(m lb.Member, s staleFlows) {
 	}
 }
 
-// dumps returns the lists of flows that have all of s.
-func (s staleFlows) dumps() map[flowDump]bool {
-	out := map[flowDump]bool{}
-	for rs := range s.backends {
-		out[flowDump{lb.FamilyOf(rs.Frontend.Addr), true}] = true
-	}
-	for fe := range s.servers {
-		out[flowDump{lb.FamilyOf(fe.Addr), true}] = true
-	}
-	for fe := range s.frontends {
-		out[flowDump{lb.FamilyOf(fe.Addr), true}] = true
-	}
-	local := func(a netip.Addr) {
-		out[flowDump{lb.FamilyOf(a), true}] = true
-		out[flowDump{lb.FamilyOf(a), false}] = true
-	}
-	for a := range s.addrs {
-		local(a)
-	}
-	for _, p := range s.pools {
-		local(p.Addr())
-	}
-	return out
-}
-
-// local reports whether the box did not have an address before.
-func (s staleFlows) local(a netip.Addr) bool {
-	return s.addrs[a] || slices.ContainsFunc(s.pools, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// has reports whether a flow must be deleted. One that was answered ends by itself, except with
-// UDP.
-func (s staleFlows) has(f flow) bool {
-	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: f.proto}
-	if f.vip == f.backend && (s.frontends[fe] || s.local(fe.Addr)) {
-		return f.proto == lb.UDP || !f.replied
-	}
-	return f.proto == lb.UDP && (s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}])
-}
-
-// forget deletes stale flows, with at most two dumps for each family. It changes nothing else.
-func (c *conntrack) forget(ctx context.Context, s staleFlows) error {
-	var all []error
-	for dump := range s.dumps() {
-		var gone []flow
-		err := c.conn.query(ctx, dump.put, func() { gone = gone[:0] }, func(m message) {
-			if f, ok := parseFlow(m.body); ok && s.has(f) {
-				gone = append(gone, f.clone())
-			}
-		})
-		if errors.Is(err, unix.EINVAL) { // nfnetlink does not know conntrack
-			return missingModule("nf_conntrack_netlink", err)
-		}
-		if err != nil {
-			return fmt.Errorf("list stale connections: %w", err)
-		}
-		errs := c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, dump.family, gone[i]) })
-		for _, err := range errs {
-			if err != nil && !errors.Is(err, unix.ENOENT) {
-				all = append(all, fmt.Errorf("remove stale connections: %w", err))
-				break
-			}
-		}
-	}
-	return errors.Join(all...)
-}
-
 // From include/uapi/linux/netfilter/nfnetlink_conntrack.h and, for the bit,
 // net/netfilter/nf_internals.h.
 const (
 	ctaFilter          = 25
 	ctaFilterOrigFlags = 1
+	filterIPDst        = 1 << 1
 	filterProtoNum     = 1 << 3
 	seenReply          = 1 << 1 // IPS_SEEN_REPLY of nf_conntrack_common.h
 )
@@ -218,32 +141,6 @@ func beginConntrack(e *encoder, cmd uint16, flags uint16, f lb.Family) {
 	}
 	e.message(unix.NFNL_SUBSYS_CTNETLINK<<8|cmd, flags)
 	e.raw(family, unix.NFNETLINK_V0, 0, 0)
-}
-
-// flowDump is a list of the flows of a family: all of UDP, or those of all protocols without a reply.
-// The latter are few, except with direct routing and tunnels.
-type flowDump struct {
-	family lb.Family
-	udp    bool
-}
-
-// put requests the list. Kernels before 5.8 (protocol) and 5.17 (status) ignore the filter and return
-// all flows.
-func (d flowDump) put(e *encoder) {
-	beginConntrack(e, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, d.family)
-	if !d.udp {
-		e.be32(nl.CTA_STATUS, 0)
-		e.be32(ctaStatusMask, seenReply)
-		return
-	}
-	tuple := e.nest(nl.CTA_TUPLE_ORIG)
-	proto := e.nest(nl.CTA_TUPLE_PROTO)
-	e.u8(nl.CTA_PROTO_NUM, uint8(lb.UDP))
-	e.end(proto)
-	e.end(tuple)
-	filter := e.nest(ctaFilter)
-	e.u32(ctaFilterOrigFlags, filterProtoNum)
-	e.end(filter)
 }
 
 // putFlowDelete deletes one flow. Its number protects a newer one with the same addresses.

@@ -202,7 +202,7 @@ func (c *conntrack) nat(ctx context.Context, family lb.Family, reset func(), eac
 
 // plainUDP calls each for the UDP flows of a family with an unchanged destination.
 func (c *conntrack) plainUDP(ctx context.Context, family lb.Family, reset func(), each func(natFlow)) error {
-	return c.flows(ctx, flowDump{family, true}.put, reset, func(n natFlow, dnat bool) {
+	return c.flows(ctx, flowDump{family: family, udp: true}.put, reset, func(n natFlow, dnat bool) {
 		if n.proto == lb.UDP && !dnat {
 			each(n)
 		}

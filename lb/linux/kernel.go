@@ -16,7 +16,7 @@
 //   - netlink: message.go, netlink.go, socket.go, genl.go
 //   - IPVS: ipvs.go, ipvsmsg.go, procfs.go, order.go (backends of scheduler mh),
 //     syncdaemon.go, traffic.go and count.go (counters and connections), vipdialer.go (checks of VIPs)
-//   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go,
+//   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go, staleflows.go,
 //     sysctl.go, marking.go (firewall marks)
 //   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (change of
 //     their owner), nfttrial.go and policies.go (choice of their owner: rules = "auto")
@@ -65,6 +65,7 @@ type Kernel struct {
 	byRule    ruleMode
 	other     otherBackend
 	watcher   watcher
+	flows     *flowRemover
 
 	reader  *reader // has its own lock
 	auditor auditor // has its own lock, which comes before mu
@@ -125,7 +126,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.addresses = newAddresses(c.Device, &k.counters.Route)
 	k.watcher.addresses = k.addresses
 	k.auditor.init(k)
-	k.conntrack = newConntrack(&k.counters.Conntrack)
+	k.conntrack, k.flows = newConntrack(&k.counters.Conntrack), newFlowRemover(&k.counters.Conntrack, k.log)
 	k.byRule.flowReader.conntrack = newConntrack(&k.counters.Reader)
 	for _, f := range c.Families {
 		r := newRules(f, execRunner(&k.counters.Execs), hasProgram)
@@ -145,6 +146,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 // Close closes the sockets. The kernel objects stay.
 func (k *Kernel) Close() {
 	k.auditor.close()
+	k.flows.close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range k.conns() {
@@ -240,9 +242,7 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 			errs[g.at[i]] = err
 		}
 	}
-	if err := k.conntrack.forget(ctx, k.conntrack.stale(ops, errs, k.byRules())); err != nil {
-		k.log.Warn("removal of stale flows failed", "error", err)
-	}
+	k.flows.remove(k.conntrack.stale(ops, errs, k.byRules()))
 	return errs
 }
 

@@ -1,0 +1,232 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"weir/lb"
+)
+
+// staleFlows selects flows to delete. Some UDP flows had a backend or virtual server that is
+// gone. Others are older than weir's frontend or address, so that the box itself replied to them or
+// routed them elsewhere.
+type staleFlows struct {
+	backends  map[lb.RealServer]bool // by ID
+	servers   map[lb.Frontend]bool
+	frontends map[lb.Frontend]bool // of UDP
+	addrs     map[netip.Addr]bool
+	pools     []netip.Prefix
+}
+
+func newStaleFlows() staleFlows {
+	return staleFlows{map[lb.RealServer]bool{}, map[lb.Frontend]bool{}, map[lb.Frontend]bool{}, map[netip.Addr]bool{}, nil}
+}
+
+func (s staleFlows) empty() bool {
+	return len(s.backends)+len(s.servers)+len(s.frontends)+len(s.addrs)+len(s.pools) == 0
+}
+
+// add adds other flows.
+func (s *staleFlows) add(other staleFlows) {
+	maps.Copy(s.backends, other.backends)
+	maps.Copy(s.servers, other.servers)
+	maps.Copy(s.frontends, other.frontends)
+	maps.Copy(s.addrs, other.addrs)
+	s.pools = append(s.pools, other.pools...)
+}
+
+// local reports whether the box did not have an address before.
+func (s staleFlows) local(a netip.Addr) bool {
+	return s.addrs[a] || slices.ContainsFunc(s.pools, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// has reports whether a flow must be deleted. One that was answered ends by itself, except with
+// UDP.
+func (s staleFlows) has(f flow) bool {
+	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: f.proto}
+	if f.vip == f.backend && (s.frontends[fe] || s.local(fe.Addr)) {
+		return f.proto == lb.UDP || !f.replied
+	}
+	return f.proto == lb.UDP && (s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}])
+}
+
+// dumps returns the lists of flows that have all of s. For each of them the kernel walks its whole
+// table. So there is one for each family, if all flows have one destination, as with a new VIP.
+// Otherwise there are at most two.
+func (s staleFlows) dumps() (out []flowDump) {
+	var all []netip.Addr // the destinations
+	for rs := range s.backends {
+		all = append(all, rs.Frontend.Addr)
+	}
+	for fe := range s.servers {
+		all = append(all, fe.Addr)
+	}
+	for fe := range s.frontends {
+		all = append(all, fe.Addr)
+	}
+	all = slices.AppendSeq(all, maps.Keys(s.addrs))
+	slices.SortFunc(all, netip.Addr.Compare)
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		other := func(a netip.Addr) bool { return lb.FamilyOf(a) != f }
+		to := slices.DeleteFunc(slices.Compact(slices.Clone(all)), other)
+		pools := slices.ContainsFunc(s.pools, func(p netip.Prefix) bool { return !other(p.Addr()) })
+		switch {
+		case len(to) == 1 && !pools:
+			out = append(out, flowDump{family: f, to: to[0]})
+		case len(to) > 0 || pools:
+			out = append(out, flowDump{family: f, udp: true})
+			if pools || slices.ContainsFunc(to, s.local) {
+				out = append(out, flowDump{family: f})
+			}
+		}
+	}
+	return out
+}
+
+// flowDump is a list of the flows of a family: those to an address, or all of UDP, or those of all
+// protocols without a reply. The latter are few, except with direct routing and tunnels.
+type flowDump struct {
+	family lb.Family
+	to     netip.Addr
+	udp    bool
+}
+
+// put requests the list. Kernels before 5.8 (address, protocol) and 5.17 (status) ignore the filter
+// and return all flows.
+func (d flowDump) put(e *encoder) {
+	beginConntrack(e, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP, d.family)
+	if !d.to.IsValid() && !d.udp {
+		e.be32(nl.CTA_STATUS, 0)
+		e.be32(ctaStatusMask, seenReply)
+		return
+	}
+	flags := uint32(filterProtoNum)
+	tuple := e.nest(nl.CTA_TUPLE_ORIG)
+	if d.udp {
+		proto := e.nest(nl.CTA_TUPLE_PROTO)
+		e.u8(nl.CTA_PROTO_NUM, uint8(lb.UDP))
+		e.end(proto)
+	} else {
+		flags = filterIPDst
+		ip, typ := e.nest(nl.CTA_TUPLE_IP), uint16(nl.CTA_IP_V4_DST)
+		if d.family == lb.IPv6 {
+			typ = nl.CTA_IP_V6_DST
+		}
+		e.addr(typ, d.to)
+		e.end(ip)
+	}
+	e.end(tuple)
+	filter := e.nest(ctaFilter)
+	e.u32(ctaFilterOrigFlags, flags)
+	e.end(filter)
+}
+
+// forget deletes stale flows, and changes nothing else.
+func (c *conntrack) forget(ctx context.Context, s staleFlows) error {
+	var all []error
+	for _, dump := range s.dumps() {
+		var gone []flow
+		err := c.conn.query(ctx, dump.put, func() { gone = gone[:0] }, func(m message) {
+			if f, ok := parseFlow(m.body); ok && s.has(f) {
+				gone = append(gone, f.clone())
+			}
+		})
+		if errors.Is(err, unix.EINVAL) { // nfnetlink does not know conntrack
+			return missingModule("nf_conntrack_netlink", err)
+		}
+		if err != nil {
+			return fmt.Errorf("list stale connections: %w", err)
+		}
+		errs := c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, dump.family, gone[i]) })
+		for _, err := range errs {
+			if err != nil && !errors.Is(err, unix.ENOENT) {
+				all = append(all, fmt.Errorf("remove stale connections: %w", err))
+				break
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+// flowRemover deletes stale flows. A walk of 250,000 of them takes the kernel 80 ms and more, and no
+// other change should wait for that: it goes on beside them after flowsPatience.
+type flowRemover struct {
+	conntrack *conntrack // with a socket of its own, for one goroutine at a time
+	log       *slog.Logger
+
+	mu   sync.Mutex
+	due  staleFlows
+	idle chan struct{} // closed at the end of the walks in progress; nil if there are none
+}
+
+// flowsPatience is long enough for a walk of some 10,000 flows.
+const flowsPatience = 10 * time.Millisecond
+
+func newFlowRemover(count *Traffic, log *slog.Logger) *flowRemover {
+	return &flowRemover{conntrack: newConntrack(count), log: log, due: newStaleFlows()}
+}
+
+// remove deletes stale flows. It returns when they are gone, or after flowsPatience. What is added
+// during a walk is deleted by the next one, so that many steps of a pass share a walk.
+func (r *flowRemover) remove(s staleFlows) {
+	if s.empty() {
+		return
+	}
+	r.mu.Lock()
+	r.due.add(s)
+	if r.idle == nil {
+		r.idle = make(chan struct{})
+		go r.walk()
+	}
+	r.mu.Unlock()
+	r.wait(time.After(flowsPatience))
+}
+
+// walk deletes what is due until nothing is.
+func (r *flowRemover) walk() {
+	for {
+		r.mu.Lock()
+		s := r.due
+		if r.due = newStaleFlows(); s.empty() {
+			close(r.idle)
+			r.idle = nil
+		}
+		r.mu.Unlock()
+		if s.empty() {
+			return
+		}
+		if err := r.conntrack.forget(context.Background(), s); err != nil {
+			r.log.Warn("removal of stale flows failed", "error", err)
+		}
+	}
+}
+
+// wait waits for the end of the walks, or of the patience.
+func (r *flowRemover) wait(patience <-chan time.Time) {
+	r.mu.Lock()
+	idle := r.idle
+	r.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-patience:
+	}
+}
+
+// close waits for the walks in progress.
+func (r *flowRemover) close() {
+	r.wait(nil)
+	r.conntrack.conn.close()
+}
