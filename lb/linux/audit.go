@@ -69,8 +69,12 @@ func (a *auditor) observe(ctx context.Context, expected *lb.Table) (lb.Observati
 	if err == nil {
 		err = a.read(ctx, c, locked, &obs)
 	}
+	var read *ledger
+	if err == nil {
+		read = ledgerOf(&obs) // no change waits for it
+	}
 	_ = locked(func() error {
-		a.end(ctx, &obs, err)
+		a.end(ctx, &obs, read, err)
 		return nil
 	})
 	if err != nil {
@@ -100,8 +104,8 @@ func (a *auditor) kept(ctx context.Context, expected *lb.Table) lb.Kept {
 	return lb.KeptRules
 }
 
-// end takes over the result.
-func (a *auditor) end(ctx context.Context, obs *lb.Observation, err error) {
+// end takes over the result. read is nil if it failed.
+func (a *auditor) end(ctx context.Context, obs *lb.Observation, read *ledger, err error) {
 	if obs.Kept() == lb.KeptNothing {
 		a.k.watcher.endRead(ctx, err)
 		a.k.counters.RulesRead.Add(1)
@@ -119,12 +123,11 @@ func (a *auditor) end(ctx context.Context, obs *lb.Observation, err error) {
 		}
 		a.k.ipvs.orders.altered = nil
 	}
+	a.k.watcher.ours.adopt(read)
 	if err != nil {
-		a.k.watcher.ours.adopt(nil)
 		return
 	}
 	a.k.addresses.index.Store(a.addresses.index.Load())
-	a.k.watcher.ours.adopt(obs)
 	a.k.conntrack.adopt(obs)
 }
 

@@ -29,34 +29,37 @@ func watched(o lb.Object) bool {
 	return false
 }
 
-// begin prepares an observation of everything. adopt takes over its result, except objects
-// that changed meanwhile; nil is a failed one.
+// begin prepares an observation of everything. adopt takes over the result of ledgerOf, except
+// objects that changed meanwhile; nil is a failed one.
 func (l *ledger) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.altered = map[lb.Object]bool{}
 }
 
-func (l *ledger) adopt(obs *lb.Observation) {
+func (l *ledger) adopt(read *ledger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	altered := l.altered
-	if l.altered = nil; obs == nil {
+	if l.altered = nil; read == nil {
 		return
 	}
-	before := l.objects
-	l.objects = lb.Table{}
-	for o := range obs.Objects.OnLinks() {
-		if !altered[o.ID()] {
-			l.objects.Put(o)
-		}
-	}
 	for id := range altered {
-		if o, held := before.Get(id); held {
-			l.objects.Put(o)
+		read.objects.Delete(id)
+		if o, held := l.objects.Get(id); held {
+			read.objects.Put(o)
 		}
 	}
-	l.hosts = obs.HostAddrs
+	l.objects, l.hosts = read.objects, read.hosts
+}
+
+// ledgerOf makes the ledger of an observation.
+func ledgerOf(obs *lb.Observation) *ledger {
+	l := &ledger{hosts: obs.HostAddrs}
+	for o := range obs.Objects.OnLinks() {
+		l.objects.Put(o)
+	}
+	return l
 }
 
 // alter records a change of an ID.
