@@ -113,7 +113,11 @@ func put(objects map[string]string, number int, name, vip, kind string, port map
 func sliceOf(service string, endpoints []string) map[string]any {
 	list := make([]any, len(endpoints))
 	for i, addr := range endpoints {
-		list[i] = map[string]any{"addresses": []string{addr}, "conditions": map[string]bool{"ready": true, "serving": true, "terminating": false}}
+		list[i] = map[string]any{
+			"addresses": []string{addr}, "conditions": map[string]bool{"ready": true, "serving": true, "terminating": false},
+			"nodeName": fmt.Sprintf("node-%d", i), "zone": fmt.Sprintf("zone-%d", i%3),
+			"targetRef": map[string]string{"kind": "Pod", "namespace": "default", "name": fmt.Sprintf("%s-%d", service, i), "uid": fmt.Sprintf("00000000-0000-0000-0003-%012d", i)},
+		}
 	}
 	return map[string]any{
 		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
