@@ -227,6 +227,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		}
 		before := r.have.fronts[f]
 		v.differ(before, find)
+		r.have.noteCheck(f)
 		if v.empty() {
 			delete(r.have.fronts, f)
 			continue
@@ -242,7 +243,7 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	r.have.unread = nil
 	r.have.foreignAddrs = false
 	var differ [][2]Object
-	differShared(read, &r.have.Table, func(now, before Object) {
+	differShared(read, &r.have.Table, a.changed, func(now, before Object) {
 		if _, changed := a.changed[cmp.Or(now, before).ID()]; !changed && !r.foreignOnLinks(read, now) {
 			differ = append(differ, [2]Object{now, before})
 		}
@@ -250,9 +251,6 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	for _, d := range differ {
 		find(d[0], d[1])
 		r.have.record(cmp.Or(d[0], d[1]).ID(), d[0])
-	}
-	if len(drift) > 0 {
-		r.have.checkMarks = nil
 	}
 	first := !r.have.adopted
 	r.have.adopted, r.have.known = true, true

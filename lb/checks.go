@@ -86,27 +86,34 @@ func (h *kernelState) checks(f Frontend, backend netip.Addr) bool {
 }
 
 // CheckMarks returns the marks of the backends that are checked at the VIPs, as far as the kernel
-// has their virtual servers. It makes a new map only if one of them has changed, and changes none
-// that it has returned.
-func CheckMarks(r *Reconciler) map[CheckTarget]uint32 {
-	if len(r.catalog.checkVIPs) == 0 {
-		return nil
+// has their virtual servers: those of each Service for which they may have changed since the last
+// call. So its cost is the size of the change.
+func CheckMarks(r *Reconciler) map[ServiceID]map[netip.Addr]uint32 {
+	for f := range r.have.written {
+		if key := r.marks.byMark[f.Mark].key; key.Checks() {
+			r.marks.rechecked[key.Service] = struct{}{}
+		}
 	}
-	if r.have.checkMarks == nil {
-		r.have.checkMarks = collectCheckMarks(r)
+	clear(r.have.written)
+	out := make(map[ServiceID]map[netip.Addr]uint32, len(r.marks.rechecked))
+	for id := range r.marks.rechecked {
+		out[id] = r.marks.checkMarks(id)
 	}
-	return r.have.checkMarks
+	clear(r.marks.rechecked)
+	return out
 }
 
-func collectCheckMarks(r *Reconciler) map[CheckTarget]uint32 {
-	out := map[CheckTarget]uint32{}
-	for id := range r.catalog.checkVIPs {
-		for _, key := range r.marks.given[id] {
-			mark := r.marks.of[key]
-			if key.Checks() && r.have.checks(MarkFrontend(key.Family, mark), key.Backend) {
-				out[CheckTarget{id, key.Backend}] = mark
-			}
+// checkMarks returns the marks of one Service; nil is none.
+func (ms *marks) checkMarks(id ServiceID) (out map[netip.Addr]uint32) {
+	for _, key := range ms.given[id] {
+		mark := ms.of[key]
+		if !key.Checks() || !ms.have.checks(MarkFrontend(key.Family, mark), key.Backend) {
+			continue
 		}
+		if out == nil {
+			out = map[netip.Addr]uint32{}
+		}
+		out[key.Backend] = mark
 	}
 	return out
 }

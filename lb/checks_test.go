@@ -2,7 +2,9 @@ package lb
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,10 +18,31 @@ func checked(method Forwarding, backends ...string) Service {
 	return svc
 }
 
+// reportedMarks are the marks of checks by the results of CheckMarks, by Reconciler.
+var reportedMarks sync.Map
+
+// checkMarks returns all marks of checks, by the results of CheckMarks so far.
+func checkMarks(t *testing.T, r *Reconciler) map[CheckTarget]uint32 {
+	t.Helper()
+	v, known := reportedMarks.LoadOrStore(r, map[ServiceID]map[netip.Addr]uint32{})
+	if !known {
+		t.Cleanup(func() { reportedMarks.Delete(r) })
+	}
+	all := v.(map[ServiceID]map[netip.Addr]uint32) //nolint:forcetypeassert // as stored
+	maps.Copy(all, CheckMarks(r))
+	out := map[CheckTarget]uint32{}
+	for id, marks := range all {
+		for a, mark := range marks {
+			out[CheckTarget{id, a}] = mark
+		}
+	}
+	return out
+}
+
 // checkServers returns the real servers by which checks reach VIPs.
 func (s *story) checkServers() map[string]string {
 	out := map[string]string{}
-	for to, mark := range CheckMarks(s.Reconciler) {
+	for to, mark := range checkMarks(s.T, s.Reconciler) {
 		for o := range s.have.Of(MarkFrontend(FamilyOf(to.Backend), mark)) {
 			if rs, ok := o.(RealServer); ok {
 				out[to.Backend.String()] += rs.Addr.String() + " " + rs.method()
@@ -40,7 +63,7 @@ func TestChecksOfVIPsHaveAVirtualServerEach(t *testing.T) {
 	if d := cmp.Diff(want, s.checkServers()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	marks := CheckMarks(s.Reconciler)
+	marks := checkMarks(t, s.Reconciler)
 	if calls := s.k.Calls(); mustSync(t, s.again(svc).Reconciler, s.now).Failed != 0 || s.k.Calls() != calls {
 		t.Errorf("a restart wrote %d ops", s.k.Calls()-calls)
 	}
@@ -48,18 +71,18 @@ func TestChecksOfVIPsHaveAVirtualServerEach(t *testing.T) {
 	// A backend that is down is still checked.
 	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{netip.MustParseAddrPort("10.0.0.2:80"): true}}})
 	mustSync(t, s.Reconciler, s.now)
-	if d := cmp.Diff(marks, CheckMarks(s.Reconciler)); d != "" {
+	if d := cmp.Diff(marks, checkMarks(t, s.Reconciler)); d != "" {
 		t.Errorf("after a failed check (-want +got):\n%s", d)
 	}
 
 	// Another program removes one. Nothing may be dialed by its mark meanwhile.
 	gone := VirtualServer{Frontend: MarkFrontend(IPv4, marks[CheckTarget{svc.ID, netip.MustParseAddr("10.0.0.2")}])}
 	s.Lost([]Object{gone, RealServer{Frontend: gone.Frontend, Addr: netip.MustParseAddrPort("10.0.0.2:0")}})
-	if _, ok := CheckMarks(s.Reconciler)[CheckTarget{svc.ID, netip.MustParseAddr("10.0.0.2")}]; ok {
+	if _, ok := checkMarks(t, s.Reconciler)[CheckTarget{svc.ID, netip.MustParseAddr("10.0.0.2")}]; ok {
 		t.Error("a lost virtual server is used")
 	}
 	mustSync(t, s.Reconciler, s.now)
-	if d := cmp.Diff(marks, CheckMarks(s.Reconciler)); d != "" {
+	if d := cmp.Diff(marks, checkMarks(t, s.Reconciler)); d != "" {
 		t.Errorf("after the repair (-want +got):\n%s", d)
 	}
 

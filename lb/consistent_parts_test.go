@@ -39,8 +39,14 @@ func (r *Reconciler) consistentMarks(t *testing.T) {
 		}
 	}
 	index(t, "marks.of", of, ms.of)
-	if len(r.dirty) == 0 && len(r.catalog.checkVIPs) > 0 {
-		index(t, "CheckMarks", collectCheckMarks(r), CheckMarks(r))
+	if len(r.dirty) == 0 {
+		all := map[CheckTarget]uint32{}
+		for id := range ms.given {
+			for a, mark := range ms.checkMarks(id) {
+				all[CheckTarget{id, a}] = mark
+			}
+		}
+		index(t, "CheckMarks", all, checkMarks(t, r))
 	}
 }
 

@@ -3,8 +3,8 @@ package lb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"testing"
 )
@@ -25,31 +25,35 @@ func TestOneBackendIsOneOp(t *testing.T) {
 	}
 }
 
-// A change of another Service makes no new map of the marks of all checked backends.
-func TestMarksOfChecksAreKept(t *testing.T) {
+// A change costs no marks of Services that it does not concern.
+func TestMarksOfChecksAreOfChangedServices(t *testing.T) {
 	t.Parallel()
-	svc := checked(DirectRouting, "10.0.0.1", "10.0.0.2")
-	s := newLocalStory(t, svc)
-	same := func(a, b map[CheckTarget]uint32) bool {
-		return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
-	}
-	before := CheckMarks(s.Reconciler)
+	r, _ := many(t, 10, 1)
+	svc, two := checked(DirectRouting, "10.0.0.1"), checked(DirectRouting, "10.0.0.1", "10.0.0.2")
 	other := web()
-	other.ID.Name, other.VIPs = "other", []VIP{{Addr: netip.MustParseAddr("100.64.0.9")}}
+	other.ID.Name, other.VIPs = "other", []VIP{{Addr: netip.MustParseAddr("100.127.0.9")}}
 	other.Ports[0].Backends = []Backend{{Addr: be1, Weight: 1}}
-	s.send(svc, other)
-	if rep := mustSync(t, s.Reconciler, s.now); len(rep.Ops) == 0 || !same(before, CheckMarks(s.Reconciler)) {
-		t.Errorf("another Service makes a new map; ops %v", rep.Ops)
-	}
-	s.send(checked(DirectRouting, "10.0.0.1"), other)
-	mustSync(t, s.Reconciler, s.now)
-	if now := CheckMarks(s.Reconciler); len(before) != 2 || len(now) != 1 {
-		t.Errorf("a backend is removed: before %v, now %v", before, now)
-	}
-	s.send(other)
-	mustSync(t, s.Reconciler, s.now)
-	if now := CheckMarks(s.Reconciler); len(now) != 0 {
-		t.Errorf("without checks of VIPs: %v", now)
+	for _, tt := range []struct {
+		name   string
+		change Update
+		want   map[ServiceID]int
+	}{
+		{"checks of VIPs", put(two), map[ServiceID]int{two.ID: 2}},
+		{"another Service", Update{Source: "static", Put: []Service{other}}, map[ServiceID]int{}},
+		{"a backend less", Update{Source: "static", Put: []Service{svc}}, map[ServiceID]int{svc.ID: 1}},
+		{"no Service", Update{Source: "static", Delete: []ServiceID{svc.ID}}, map[ServiceID]int{svc.ID: 0}},
+	} {
+		r.Update(tt.change)
+		if rep, err := r.Sync(t.Context(), testNow); err != nil || len(rep.Ops) == 0 {
+			t.Fatalf("%s: %v %v", tt.name, rep, err)
+		}
+		got := map[ServiceID]int{}
+		for id, marks := range CheckMarks(r) {
+			got[id] = len(marks)
+		}
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%s: marks of %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }
 
@@ -121,11 +125,20 @@ func BenchmarkReconciler(b *testing.B) {
 		if _, err := r.Sync(context.Background(), testNow); err != nil {
 			b.Fatal(err)
 		}
-		if n := len(CheckMarks(r)); n != 100_000 {
-			b.Fatalf("%d marks", n)
+		if n := len(CheckMarks(r)); n != 10_000 {
+			b.Fatalf("%d Services", n)
 		}
-		for b.Loop() {
-			CheckMarks(r)
+		svc, _ := r.catalog.Get(ServiceID{Source: "static", Name: "checked0"})
+		all := svc.Ports[0].Backends
+		for i := 0; b.Loop(); i++ {
+			svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: all[i%2:]}}
+			r.Update(Update{Source: "static", Put: []Service{svc}})
+			if _, err := r.Sync(context.Background(), testNow); err != nil {
+				b.Fatal(err)
+			}
+			if n := len(CheckMarks(r)); n > 1 {
+				b.Fatalf("%d Services", n)
+			}
 		}
 	})
 	b.Run("plan_and_diff_10000x10", func(b *testing.B) {

@@ -93,6 +93,7 @@ type marks struct {
 	given       map[ServiceID][]MarkKey // the keys of each Service
 	byMark      map[uint32]markUse      // by mark; kept while its virtual server drains
 	maybeUnused map[uint32]struct{}     // marks that may be free now
+	rechecked   map[ServiceID]struct{}  // with other marks of checks since the last CheckMarks
 	last        uint32
 	max         uint32
 }
@@ -105,7 +106,7 @@ type markUse struct {
 }
 
 func newMarks(m *model) marks {
-	return marks{model: m, of: map[MarkKey]uint32{}, given: map[ServiceID][]MarkKey{}, byMark: map[uint32]markUse{}, maybeUnused: map[uint32]struct{}{}, max: MasqueradedMark - 1}
+	return marks{model: m, of: map[MarkKey]uint32{}, given: map[ServiceID][]MarkKey{}, byMark: map[uint32]markUse{}, maybeUnused: map[uint32]struct{}{}, rechecked: map[ServiceID]struct{}{}, max: MasqueradedMark - 1}
 }
 
 func (k MarkKey) compare(other MarkKey) int {
@@ -166,7 +167,7 @@ func (ms *marks) assign(id ServiceID, svc Service) {
 		ms.given[id] = append(ms.given[id], key)
 	}
 	if now := ms.given[id]; !slices.Equal(before, now) && slices.ContainsFunc(slices.Concat(before, now), MarkKey.Checks) {
-		ms.have.checkMarks = nil
+		ms.rechecked[id] = struct{}{}
 	}
 }
 

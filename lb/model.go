@@ -30,7 +30,7 @@ type kernelState struct {
 	found        []Frontend                // frontends that differed in the last audit, or that an orphan's Service has claimed
 	adopted      bool                      // the kernel has been read at least once
 	known        bool                      // the result of its last reading was adopted
-	checkMarks   map[CheckTarget]uint32    // the last result of CheckMarks; nil if it may differ now
+	written      map[Frontend]struct{}     // that may be of checks, and changed since the last CheckMarks
 	foreignAddrs bool                      // the device has foreign addresses
 }
 
@@ -42,9 +42,7 @@ func (h *kernelState) record(id, o Object) {
 			h.unread = map[Frontend]struct{}{}
 		}
 		h.unread[f] = struct{}{}
-		if f.mapped() && f.Proto == UDP { // as those of checks are
-			h.checkMarks = nil
-		}
+		h.noteCheck(f)
 	}
 	pool, isPool := id.(PoolRoute)
 	if o == nil {
@@ -57,6 +55,13 @@ func (h *kernelState) record(id, o Object) {
 	h.Put(o)
 	if isPool {
 		h.pools[pool.Prefix] = struct{}{}
+	}
+}
+
+// noteCheck records a change of a frontend for CheckMarks, if it may be one of checks.
+func (h *kernelState) noteCheck(f Frontend) {
+	if f.mapped() && f.Proto == UDP {
+		h.written[f] = struct{}{}
 	}
 }
 

@@ -82,7 +82,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 	m := &model{
 		catalog: NewCatalog(sources...),
 		want:    NewState(),
-		have:    kernelState{pools: map[netip.Prefix]struct{}{}},
+		have:    kernelState{pools: map[netip.Prefix]struct{}{}, written: map[Frontend]struct{}{}},
 		dirty:   map[ServiceID]struct{}{},
 		touched: map[Object]struct{}{},
 	}

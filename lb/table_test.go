@@ -236,3 +236,34 @@ func TestAuditSharesRecords(t *testing.T) {
 		}
 	})
 }
+
+// An audit compares the sums of two Tables without the objects that changed during it.
+func TestSumsLeaveOutObjects(t *testing.T) {
+	t.Parallel()
+	seeds(t, 100, func(t *testing.T, g *gen) {
+		all, left := &Table{}, &Table{}
+		without := map[Object]struct{}{VirtualServer{}: {}}
+		for i := range 20 {
+			a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i / 2)})
+			o := [...]Object{Address{a}, guardOf(a), loopBack(netip.AddrPortFrom(a, 80), TCP)}[g.IntN(3)]
+			switch {
+			case g.chance(30):
+				without[o.ID()] = struct{}{}
+				left.Delete(o)
+				all.Put(o)
+			case g.chance(20):
+				without[o.ID()] = struct{}{} // in neither
+				left.Delete(o)
+				all.Delete(o)
+			default:
+				delete(without, o.ID())
+				left.Put(o)
+				all.Put(o)
+			}
+		}
+		addrs, loops := all.sums(without)
+		if addrs != left.addrSum || loops != left.loopSum {
+			t.Errorf("the sums of %v without %v are not those of %v", all.Snapshot(), without, left.Snapshot())
+		}
+	})
+}

@@ -122,14 +122,18 @@ func (t *Table) differ(u *Table, yield func(mine, theirs Object)) {
 			mine.differ(nil, yield)
 		}
 	}
-	differShared(t, u, yield)
+	differShared(t, u, nil, yield)
 }
 
-func differShared(t, u *Table, yield func(mine, theirs Object)) {
-	if t.addrSum != u.addrSum {
+// differShared is differ for the objects that are in no frontend's record. It may leave out IDs of
+// ignored.
+func differShared(t, u *Table, ignored map[Object]struct{}, yield func(mine, theirs Object)) {
+	mineAddrs, mineLoops := t.sums(ignored)
+	theirAddrs, theirLoops := u.sums(ignored)
+	if mineAddrs != theirAddrs {
 		differAddrs(t, u, yield)
 	}
-	if t.loopSum != u.loopSum {
+	if mineLoops != theirLoops {
 		differLoops(t, u, yield)
 	}
 	for id, theirs := range u.rest {
@@ -142,6 +146,26 @@ func differShared(t, u *Table, yield func(mine, theirs Object)) {
 			yield(mine, nil)
 		}
 	}
+}
+
+// sums returns the sums of addrs and loops without some IDs.
+func (t *Table) sums(without map[Object]struct{}) (addrs, loops uint64) {
+	addrs, loops = t.addrSum, t.loopSum
+	bits := map[netip.Addr]addrObjects{}
+	for id := range without {
+		switch at, _ := locate(id); at {
+		case inLoops:
+			l := id.(Member).loop()
+			loops -= hashed(l, min(t.loops[l], 1))
+		case inAddrs:
+			a, bit := addrOf(id)
+			bits[a] |= bit
+		}
+	}
+	for a, bit := range bits {
+		addrs += hashed(a, t.addrs[a]&^bit) - hashed(a, t.addrs[a])
+	}
+	return addrs, loops
 }
 
 func differAddrs(t, u *Table, yield func(mine, theirs Object)) {

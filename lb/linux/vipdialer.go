@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,23 +20,38 @@ import (
 // (lb.CheckTarget). It is safe for concurrent use. Create one with NewVIPDialer.
 type VIPDialer struct {
 	marks marking
-	of    atomic.Pointer[map[lb.CheckTarget]uint32]
+
+	mu sync.RWMutex
+	of map[lb.ServiceID]map[netip.Addr]uint32
 }
 
 // NewVIPDialer returns a VIPDialer for a Config.Mark.
-func NewVIPDialer(masquerade uint32) *VIPDialer { return &VIPDialer{marks: marking{masquerade}} }
+func NewVIPDialer(masquerade uint32) *VIPDialer {
+	return &VIPDialer{marks: marking{masquerade}, of: map[lb.ServiceID]map[netip.Addr]uint32{}}
+}
 
-// Set sets the marks of the virtual servers in the kernel (lb.CheckMarks).
-func (d *VIPDialer) Set(marks map[lb.CheckTarget]uint32) { d.of.Store(&marks) }
+// Set sets the marks of the virtual servers of some Services in the kernel (lb.CheckMarks).
+func (d *VIPDialer) Set(marks map[lb.ServiceID]map[netip.Addr]uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, of := range marks {
+		if d.of[id] = of; len(of) == 0 {
+			delete(d.of, id)
+		}
+	}
+}
+
+func (d *VIPDialer) markOf(to lb.CheckTarget) uint32 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.of[to.Service][to.Backend]
+}
 
 // Dial connects to a VIP and port at a backend, as net.Dialer.DialContext does. The error wraps
 // lb.ErrNoCheckServer if the kernel has no virtual server for it: without one, the packets would
 // reach any backend.
 func (d *VIPDialer) Dial(ctx context.Context, network, address string, to lb.CheckTarget) (net.Conn, error) {
-	var mark uint32
-	if of := d.of.Load(); of != nil {
-		mark = (*of)[to]
-	}
+	mark := d.markOf(to)
 	if mark == 0 {
 		return nil, lb.ErrNoCheckServer
 	}

@@ -20,7 +20,7 @@ func TestVIPDialerNeedsAMark(t *testing.T) {
 		if _, err := d.Dial(t.Context(), "tcp", "192.0.2.10:80", at); !errors.Is(err, lb.ErrNoCheckServer) {
 			t.Errorf("%v", err)
 		}
-		d.Set(map[lb.CheckTarget]uint32{{Service: at.Service, Backend: netip.MustParseAddr("127.0.0.2")}: 7})
+		d.Set(map[lb.ServiceID]map[netip.Addr]uint32{at.Service: {netip.MustParseAddr("127.0.0.2"): 7}})
 	}
 }
 
