@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -63,7 +64,20 @@ func (t *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	b.timer = time.AfterFunc(b.idle, cancel)
 	b.timer.Stop()
 	resp.Body = b
+	if watch {
+		resp.Body = buffered{bufio.NewReaderSize(b, watchBuffer), b}
+	}
 	return resp, nil
+}
+
+// watchBuffer is the size of the buffer of a watch, which begins with tens of thousands of small
+// messages. Each is read in parts, and each read of the body resets a timer.
+const watchBuffer = 32 << 10
+
+// buffered is a body with a buffer.
+type buffered struct {
+	io.Reader
+	io.Closer
 }
 
 // body is the body of an answer with an idle timeout.

@@ -89,8 +89,7 @@ func scoped(all []candidate, at place, near bool) ([]candidate, []lb.Scope) {
 		ready = ready || c.Ready
 		readyHere = readyHere || c.Ready && at.has(c)
 	}
-	var chosen []candidate
-	var scopes []lb.Scope
+	chosen, scopes := make([]candidate, 0, len(all)), make([]lb.Scope, 0, len(all))
 	for _, c := range all {
 		inWide := c.Ready && hinted(c) || !ready && c.leaving()
 		inNear := near && at.has(c) && (c.Ready || !readyHere && c.leaving())

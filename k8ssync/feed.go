@@ -66,12 +66,25 @@ type item struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 	object any // as resource.read returned it; nil in a bookmark, and if a limit leaves it out
+	// list are the items of a list in the form of a watch, if this is all of it.
+	list []*item
 }
 
 // DeepCopyObject implements runtime.Object. An item is never modified.
 func (i *item) DeepCopyObject() runtime.Object { return i }
 
 func (i *item) key() key { return key{i.Namespace, i.Name} }
+
+// all returns the items that i stands for.
+func (i *item) all() []*item {
+	switch {
+	case i == nil:
+		return nil
+	case i.list != nil:
+		return i.list
+	}
+	return []*item{i}
+}
 
 // current returns the state.
 func (f *feed) current() feedState {
@@ -173,8 +186,11 @@ func (f *feed) newer(it *item) bool {
 func (f *feed) Replace(list []any, resourceVersion string) error {
 	items := make(map[key]*item, len(list))
 	for _, obj := range list {
-		if it, ok := obj.(*item); ok && it.object != nil {
-			items[it.key()] = it
+		of, _ := obj.(*item)
+		for _, it := range of.all() {
+			if it.object != nil {
+				items[it.key()] = it
+			}
 		}
 	}
 	var gone []key

@@ -79,7 +79,9 @@ func (b *outbox) take() (lb.Update, bool) {
 	if b.whole {
 		keys = maps.Keys(b.services)
 	}
-	for _, k := range slices.SortedFunc(keys, key.compare) {
+	sorted := slices.SortedFunc(keys, key.compare)
+	u.Put = make([]lb.Service, 0, len(sorted))
+	for _, k := range sorted {
 		if s, ok := b.services[k]; ok {
 			u.Put = append(u.Put, s)
 		} else {

@@ -45,16 +45,16 @@ func (s *store) put(it *item) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer signal(s.wake)
-	return s.putObject(it.object)
+	return s.putObject(it.object, time.Now())
 }
 
 // putObject stores an object, but for an EndpointSlice without a Service. s.mu is held.
-func (s *store) putObject(object any) (full string) {
+func (s *store) putObject(object any, now time.Time) (full string) {
 	if v, ok := object.(*slice); ok && v.Service == "" {
 		s.live.drop(v)
 		return ""
 	}
-	return s.live.put(object, s.started, time.Now().Add(skew))
+	return s.live.put(object, s.started, now.Add(skew))
 }
 
 // drop implements sink.
@@ -72,8 +72,9 @@ func (s *store) replace(resource string, gone []key, list []*item, _ uint64) (fu
 	for _, k := range gone {
 		s.live.drop(named(resource, k))
 	}
+	now := time.Now()
 	for _, it := range list {
-		full = cmp.Or(full, s.putObject(it.object))
+		full = cmp.Or(full, s.putObject(it.object, now))
 	}
 	signal(s.wake)
 	return full

@@ -280,6 +280,7 @@ func (t *translator) backends(p servicePort, all []candidate, f lb.Family, near 
 		list = throughNodes(p.NodePort, all, f, t.env, t.svc.ExternalLocal)
 	default:
 		chosen, scopes := scoped(all, t.place(), near)
+		list = make([]weighted, 0, len(chosen))
 		for i, c := range chosen {
 			list = append(list, weighted{lb.Backend{Addr: c.addr, Scope: scopes[i]}, 1, c.Node, c.Zone})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
 	"reflect"
@@ -101,13 +102,14 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 func (l *lister) begin() *pages {
 	l.unreadable(nil)
 	l.full("")
-	return &pages{of: map[string][]aged{}}
+	return &pages{of: map[string][]aged{}, streamed: map[key]*item{}}
 }
 
 // pages are a list on its way, with the items of each namespace.
 type pages struct {
 	sizes
-	of map[string][]aged
+	of       map[string][]aged
+	streamed map[key]*item // the items of a list in the form of a watch
 }
 
 // fits adds an object to a list, and reports whether its namespace may have it. Objects of
@@ -170,7 +172,7 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	}
 	l.doubt = false
 	l.opened()
-	return newStream(w, func(e watch.Event) (watch.Event, bool) { return l.event(ctx, e, &list) }), nil
+	return newStream(w, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }), nil
 }
 
 // wentBack returns an error if the state of the server is older than the known one, as
@@ -191,30 +193,46 @@ func (l *lister) wentBack(ctx context.Context, known string) error {
 	return nil
 }
 
-// event turns the object of an event into an item.
-func (l *lister) event(ctx context.Context, e watch.Event, list **pages) (watch.Event, bool) {
-	l.contacted()
+// event turns the object of an event into an item. Those of a list in the form of a watch go to
+// the Reflector as one item at its end: tens of thousands of single ones take seconds.
+func (l *lister) event(ctx context.Context, e watch.Event, list **pages) []watch.Event {
+	const few = 100 // the clock is a system call on some machines
+	if *list == nil || len((*list).streamed)%few == 0 {
+		l.contacted()
+	}
 	switch e.Type {
 	case watch.Error:
 		err := l.failed(ctx, "watch", apierrors.FromObject(e.Object))
 		if *list != nil && apierrors.IsTooManyRequests(err) {
 			e.Object = hidden(err)
 		}
-		return e, true
+		return []watch.Event{e}
 	case watch.Bookmark:
 		m, err := meta.Accessor(e.Object)
 		if err != nil {
-			return e, false
-		}
-		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-			*list = nil
+			return nil
 		}
 		e.Object = &item{ObjectMeta: metav1.ObjectMeta{ResourceVersion: m.GetResourceVersion(), Annotations: m.GetAnnotations()}}
-		return e, true
+		if *list == nil || m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+			return []watch.Event{e}
+		}
+		all := &item{list: slices.Collect(maps.Values((*list).streamed))}
+		*list = nil
+		return []watch.Event{{Type: watch.Added, Object: all}, e}
 	}
 	it, ok := l.reduce(e.Object)
 	e.Object = it
-	return e, ok && (*list == nil || l.fits(it, *list))
+	switch {
+	case !ok:
+		return nil
+	case *list == nil:
+		return []watch.Event{e}
+	case e.Type == watch.Deleted:
+		delete((*list).streamed, it.key())
+	case l.fits(it, *list):
+		(*list).streamed[it.key()] = it
+	}
+	return nil
 }
 
 // failed reports an error with the name of the permission that may be missing. An expired

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// stream is a watch that passes events through a function. Its goroutine ends with the
+// stream is a watch that replaces each event by those of a function. Its goroutine ends with the
 // reader, unlike that of watch.Filter.
 type stream struct {
 	in   watch.Interface
@@ -15,28 +15,26 @@ type stream struct {
 	stop sync.Once
 }
 
-func newStream(in watch.Interface, f func(watch.Event) (watch.Event, bool)) *stream {
+func newStream(in watch.Interface, f func(watch.Event) []watch.Event) *stream {
 	s := &stream{in: in, out: make(chan watch.Event), done: make(chan struct{})}
 	go s.run(f)
 	return s
 }
 
-func (s *stream) run(f func(watch.Event) (watch.Event, bool)) {
+func (s *stream) run(f func(watch.Event) []watch.Event) {
 	defer close(s.out)
 	for e := range s.in.ResultChan() {
-		e, ok := f(e)
-		if !ok {
-			continue
-		}
-		select {
-		case <-s.done: // before the reader: no event after Stop
-			return
-		default:
-		}
-		select {
-		case s.out <- e:
-		case <-s.done:
-			return
+		for _, e := range f(e) {
+			select {
+			case <-s.done: // before the reader: no event after Stop
+				return
+			default:
+			}
+			select {
+			case s.out <- e:
+			case <-s.done:
+				return
+			}
 		}
 	}
 }

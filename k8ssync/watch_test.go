@@ -363,7 +363,7 @@ func TestFailingClusterDelaysNoOther(t *testing.T) {
 
 func TestEndedWatchLeavesNoGoroutine(t *testing.T) {
 	in := &fakeWatch{out: make(chan watchEvent)}
-	s := newStream(in, func(e watchEvent) (watchEvent, bool) { return e, true })
+	s := newStream(in, func(e watchEvent) []watchEvent { return []watchEvent{e} })
 	in.out <- watchEvent{} // taken by the stream, which has no reader
 	s.Stop()
 	s.Stop()
