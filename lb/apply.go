@@ -74,26 +74,25 @@ func (p *pass) apply(ctx context.Context, ops []Op) {
 func (p *pass) applyStep(ctx context.Context, ops []Op) {
 	for i, err := range p.kernel.Apply(ctx, ops) {
 		op := ops[i]
-		id := op.Object.ID()
 		p.routes.touch(op.Object)
-		p.have.audit.recordChange(id)
+		p.have.audit.recordChange(op.Object)
 		if err != nil {
 			if op.Object.kind() == kindRules && !errors.Is(err, ErrEarlier) {
-				p.have.record(id, nil) // perhaps only some of their tables were written
+				p.have.record(op.Object, nil) // perhaps only some of their tables were written
 			}
 			p.fail(op, err)
 			continue
 		}
 		p.report.Ops = append(p.report.Ops, op)
-		if f, ok := frontendOf(id); ok {
+		if f, ok := frontendOf(op.Object); ok {
 			p.written[f] = struct{}{}
 		}
 		if op.Verb == Delete {
-			p.have.record(id, nil)
-			delete(p.drains.drained, id)
+			p.have.record(op.Object, nil)
+			delete(p.drains.drained, op.Object.ID())
 			continue
 		}
-		p.have.record(id, op.Object)
+		p.have.record(op.Object, op.Object)
 	}
 }
 

@@ -107,12 +107,12 @@ func (a *Audit) replace(read *Table, only []Frontend) {
 }
 
 // recordChange records that this process changes an object. A nil Audit records nothing.
-func (a *Audit) recordChange(id Object) {
+func (a *Audit) recordChange(o Object) {
 	if a == nil {
 		return
 	}
-	a.changed[id] = struct{}{}
-	switch o := id.(type) {
+	a.changed[o.ID()] = struct{}{}
+	switch o := o.(type) {
 	case VirtualServer:
 		a.servers[o.Frontend] = a.reading
 	case RealServer:

@@ -13,7 +13,7 @@ func Diff(have Snapshot, want *State) []Op {
 // diff is Diff for a Table. It lets have share the equal records of want, which need no further
 // comparison.
 func diff(have *Table, want *State) []Op {
-	var ops []Op
+	ops := make([]Op, 0, max(0, want.Len()-have.Len()))
 	have.differ(&want.wanted, func(held, wanted Object) {
 		ops = diffOne(ops, held, wanted, have, want)
 	})
@@ -23,7 +23,7 @@ func diff(have *Table, want *State) []Op {
 
 // diffIDs is diff for some IDs only: the cost of a change is its size.
 func diffIDs(ids map[Object]struct{}, have *Table, want *State) []Op {
-	var ops []Op
+	ops := make([]Op, 0, len(ids))
 	for id := range ids {
 		held, _ := have.Get(id)
 		wanted, _ := want.Get(id)

@@ -205,7 +205,7 @@ func (gs *guards) notes() []Note {
 
 // stage applies an update without its deletions.
 func (gs *guards) stage(g *guard, u Update) {
-	add := Update{Source: u.Source}
+	add := Update{Source: u.Source, Put: make([]Service, 0, len(u.Put))}
 	var touched []Frontend
 	withhold := func(id ServiceID, served Service, w withheld) {
 		touched = append(touched, g.withhold(id, served, w)...)

@@ -339,8 +339,7 @@ func lostServers(before, after lb.Snapshot) (lost []lb.Object) {
 func (m *ruleMode) applyServers(ctx context.Context, ops []lb.Op) []error {
 	errs := make([]error, len(ops))
 	for _, family := range []lb.Family{lb.IPv4, lb.IPv6} {
-		var mine []lb.Op
-		var at []int
+		mine, at := make([]lb.Op, 0, len(ops)), make([]int, 0, len(ops))
 		for i, op := range ops {
 			if lb.FamilyOf(serverOf(op.Object).Addr) == family {
 				mine, at = append(mine, op), append(at, i)

@@ -238,7 +238,12 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 		return errs
 	}
 	for _, g := range groups(ops) {
-		for i, err := range k.applyGroup(ctx, g.ops) {
+		failed := k.applyGroup(ctx, g.ops)
+		if g.at == nil {
+			errs = failed
+			break
+		}
+		for i, err := range failed {
 			errs[g.at[i]] = err
 		}
 	}
@@ -246,7 +251,7 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 	return errs
 }
 
-// group has ops of one kind and their positions.
+// group has ops of one kind and their positions; none if they are all.
 type group struct {
 	ops []lb.Op
 	at  []int
@@ -254,6 +259,13 @@ type group struct {
 
 // groups splits ops by kind, in the order of the first of each. The usual case is one kind.
 func groups(ops []lb.Op) []group {
+	n := 0 // of the same kind as the first
+	for n < len(ops) && reflect.TypeOf(ops[n].Object) == reflect.TypeOf(ops[0].Object) {
+		n++
+	}
+	if n > 0 && n == len(ops) {
+		return []group{{ops: ops}}
+	}
 	var out []group
 	index := map[reflect.Type]int{}
 	for i, op := range ops {

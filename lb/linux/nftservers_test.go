@@ -199,7 +199,7 @@ func FuzzServerElements(f *testing.F) {
 		s.sort(which, el)
 		for f, have := range s.have {
 			got := have.elements(which, s.names.frontendKey(f, marks))
-			if len(s.foreign[which]) == 0 && got[key].key != key {
+			if len(s.foreign[which]) == 0 && !slices.ContainsFunc(got, func(el mapElement) bool { return el.key == key }) {
 				t.Errorf("%q is read as %q", key, got)
 			}
 			if p, ok := have.service(f); ok {

@@ -330,24 +330,23 @@ func (h *serverElements) equal(o *serverElements) bool {
 }
 
 // elements returns the elements of one map. A missing virtual server has none.
-func (h *serverElements) elements(m serverMap, key string) map[string]mapElement {
-	out := map[string]mapElement{}
+func (h *serverElements) elements(m serverMap, key string) (out []mapElement) {
 	if h == nil {
-		return out
+		return nil
 	}
-	put := func(key, data, comment string) { out[key] = mapElement{key, data, comment} }
 	switch m {
 	case mapServers:
 		if h.there {
-			put(key, string(native32(h.number)), h.record)
+			out = []mapElement{{key, string(native32(h.number)), h.record}}
 		}
 	case mapBackends:
-		for _, at := range h.slots {
-			put(key+string(native32(at.number)), backendKey(at.addr), at.record)
+		out = make([]mapElement, len(h.slots))
+		for i, at := range h.slots {
+			out[i] = mapElement{key + string(native32(at.number)), backendKey(at.addr), at.record}
 		}
 	case mapSticky:
-		for at, number := range h.sticky {
-			put(key+string(native32(at)), string(native32(number)), "")
+		for _, at := range slices.Sorted(maps.Keys(h.sticky)) {
+			out = append(out, mapElement{key + string(native32(at)), string(native32(h.sticky[at])), ""})
 		}
 	}
 	return out

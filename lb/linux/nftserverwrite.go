@@ -49,20 +49,28 @@ func (c *serverChange) put(s *nftServers, f lb.Frontend, p *natService) {
 	key := s.names.frontendKey(f, s.marks)
 	for _, m := range frontendMaps {
 		from, to := have.elements(m, key), want.elements(m, key)
-		for _, k := range slices.Sorted(maps.Keys(from)) {
-			if to[k] != from[k] {
-				c.remove[m] = append(c.remove[m], from[k])
-				c.size += nftElementBytes
-			}
-		}
-		for _, k := range slices.Sorted(maps.Keys(to)) {
-			if old, there := from[k]; !there || old != to[k] {
-				c.add[m] = append(c.add[m], to[k])
-				c.size += nftElementBytes
-			}
-		}
+		gone, come := without(from, to), without(to, from)
+		c.remove[m], c.add[m] = append(c.remove[m], gone...), append(c.add[m], come...)
+		c.size += nftElementBytes * (len(gone) + len(come))
 	}
 	c.next[f] = want
+}
+
+// without returns the elements that others lacks.
+func without(all, others []mapElement) (out []mapElement) {
+	if len(all) == 0 || len(others) == 0 {
+		return all
+	}
+	there := make(map[mapElement]struct{}, len(others))
+	for _, el := range others {
+		there[el] = struct{}{}
+	}
+	for _, el := range all {
+		if _, ok := there[el]; !ok {
+			out = append(out, el)
+		}
+	}
+	return out
 }
 
 // write changes virtual servers, nil removes one. Each of them changes in one transaction, over

@@ -60,9 +60,9 @@ func (s *nftSets) applyMembers(ctx context.Context, ops []lb.Op) []error {
 }
 
 func (s *nftSets) add(ctx context.Context, set lb.IPSet, members []lb.Member) []error {
-	changes := make([]nftChange, len(members))
-	for i, m := range members {
-		changes[i].add = []nftElement{elementOf(m)}
+	changes, elements := make([]nftChange, len(members)), elementsOf(members)
+	for i := range members {
+		changes[i].add = elements[i : i+1 : i+1]
 	}
 	errs := s.send(ctx, set, changes)
 	// The kernel changes no mark.
@@ -80,10 +80,18 @@ func (s *nftSets) add(ctx context.Context, set lb.IPSet, members []lb.Member) []
 	return errs
 }
 
-func (s *nftSets) remove(ctx context.Context, set lb.IPSet, members []lb.Member) []error {
-	changes := make([]nftChange, len(members))
+func elementsOf(members []lb.Member) []nftElement {
+	out := make([]nftElement, len(members))
 	for i, m := range members {
-		changes[i].remove = []nftElement{elementOf(m)}
+		out[i] = elementOf(m)
+	}
+	return out
+}
+
+func (s *nftSets) remove(ctx context.Context, set lb.IPSet, members []lb.Member) []error {
+	changes, elements := make([]nftChange, len(members)), elementsOf(members)
+	for i := range members {
+		changes[i].remove = elements[i : i+1 : i+1]
 	}
 	errs := s.send(ctx, set, changes)
 	for i, err := range errs {
@@ -99,7 +107,7 @@ func (s *nftSets) remove(ctx context.Context, set lb.IPSet, members []lb.Member)
 func (s *nftSets) send(ctx context.Context, set lb.IPSet, changes []nftChange) []error {
 	s.known.stable[set] = false
 	errs := make([]error, len(changes))
-	var all []int
+	all := make([]int, 0, len(changes))
 	for i, c := range changes {
 		if len(c.remove)+len(c.add) > 0 {
 			all = append(all, i)
@@ -137,7 +145,12 @@ func nftParts(changes []nftChange, all []int, header int) iter.Seq[[]int] {
 // together sends changes in one transaction of few messages. Removals go first, because a range
 // that is added may overlap one that is removed.
 func (s *nftSets) together(ctx context.Context, set lb.IPSet, changes []nftChange, part []int) error {
-	var remove, add []nftElement
+	removed, added := 0, 0
+	for _, i := range part {
+		removed += len(changes[i].remove)
+		added += len(changes[i].add)
+	}
+	remove, add := make([]nftElement, 0, removed), make([]nftElement, 0, added)
 	for _, i := range part {
 		remove = append(remove, changes[i].remove...)
 		add = append(add, changes[i].add...)

@@ -21,7 +21,7 @@ func (u Unsupported) Load(have *lb.Table) {
 func (u Unsupported) put(o lb.Object) {
 	if reason := linux.Unsupported(o); reason != "" {
 		u[o.ID()] = reason
-	} else {
+	} else if len(u) > 0 {
 		delete(u, o.ID())
 	}
 }
