@@ -63,15 +63,46 @@ func (s *nftSets) applySets(ctx context.Context, ops []lb.Op) []error {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	errs := make([]error, len(ops))
+	created := map[lb.Family]bool{}
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		created[f] = s.createAll(ctx, f, ops)
+	}
 	for i, op := range ops {
 		set := op.Object.(lb.IPSet)
 		if op.Verb == lb.Delete {
 			errs[i] = s.destroy(ctx, set)
-		} else {
+		} else if !created[set.Family] {
 			errs[i] = s.create(ctx, set)
 		}
 	}
 	return errs
+}
+
+// createAll creates the sets of a family in one transaction, and reports whether it did. After the
+// removal of a table no packet is served until all its sets are back. If one of them exists or is
+// refused, nothing has changed.
+func (s *nftSets) createAll(ctx context.Context, f lb.Family, ops []lb.Op) bool {
+	var all []lb.IPSet
+	for _, op := range ops {
+		if set := op.Object.(lb.IPSet); op.Verb != lb.Delete && set.Family == f {
+			all = append(all, set)
+		}
+	}
+	if len(all) < 2 || s.tables.create(ctx, f) != nil {
+		return false
+	}
+	errs, err := s.conn.transaction(ctx, func(e *encoder) {
+		for _, set := range all {
+			putNFTSetNew(e, set, s.table, s.name(set))
+		}
+	})
+	if err != nil || firstError(errs) != nil {
+		return false
+	}
+	for _, set := range all {
+		delete(s.known.ranges, set)
+	}
+	return true
 }
 
 func (s *nftSets) create(ctx context.Context, set lb.IPSet) error {
@@ -216,10 +247,14 @@ func (s *nftSets) sum(ctx context.Context, set lb.IPSet, again func(), each func
 // one of weir's names is left out: its creation will return an error. So is one with elements
 // that are no members: its creation removes them.
 func (s *nftSets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) error {
+	heads, err := s.heads(ctx, f)
+	if err != nil {
+		return fmt.Errorf("list the sets of table %s %s: %w", nftTableFamily(f), s.table, err)
+	}
 	for _, set := range lb.Sets() {
 		id := lb.IPSet{Set: set, Family: f}
 		s.known.mu.Lock()
-		err := s.observeSet(ctx, id, obs)
+		err := s.observeSet(ctx, id, heads[s.name(id)], obs)
 		s.known.mu.Unlock()
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("list set %s: %w", s.name(id), err)
@@ -228,11 +263,29 @@ func (s *nftSets) observe(ctx context.Context, f lb.Family, obs *lb.Observation)
 	return nil
 }
 
-func (s *nftSets) observeSet(ctx context.Context, id lb.IPSet, obs *lb.Observation) error {
-	have, err := s.head(ctx, id)
-	if err != nil || have != nftKindOf(id) {
+// heads returns the properties of all sets of a family, by name.
+func (s *nftSets) heads(ctx context.Context, f lb.Family) (map[string]nftKind, error) {
+	heads := map[string]nftKind{}
+	put := func(e *encoder) {
+		beginNFT(e, unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, nftFamily(f))
+		e.str(unix.NFTA_SET_TABLE, s.table)
+	}
+	err := s.conn.query(ctx, put, func() { clear(heads) }, func(m message) {
+		if k, ok := parseNFTSet(m.body); ok && cString(attribute(m.body[4:], unix.NFTA_SET_TABLE)) == s.table {
+			heads[cString(attribute(m.body[4:], unix.NFTA_SET_NAME))] = k
+		}
+	})
+	if errors.Is(err, unix.ENOENT) || noNFTables(err) {
+		return nil, nil
+	}
+	return heads, err
+}
+
+// observeSet is observe for a set with the properties have, or with none if it is missing.
+func (s *nftSets) observeSet(ctx context.Context, id lb.IPSet, have nftKind, obs *lb.Observation) error {
+	if have != nftKindOf(id) {
 		delete(s.known.ranges, id)
-		return err
+		return nil
 	}
 	if ofRanges(id.Set) {
 		r, err := s.observeRanges(ctx, id)
@@ -254,7 +307,7 @@ func (s *nftSets) observeSet(ctx context.Context, id lb.IPSet, obs *lb.Observati
 		}
 		n, foreign = 0, false
 	}
-	err = s.list(ctx, id, again, func(el nftElement) {
+	err := s.list(ctx, id, again, func(el nftElement) {
 		m, ok := el.member(id)
 		if !ok {
 			foreign = true

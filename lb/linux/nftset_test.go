@@ -477,3 +477,32 @@ func benchmarkMembers(b *testing.B, set lb.Set, applySets, applyMembers func(con
 		b.ReportMetric(took[i]/float64(b.N)/1e6, step.name+"-ms")
 	}
 }
+
+// After a removal of the table all its sets are back at once. A set that exists is no obstacle.
+func TestSetsAreCreatedTogether(t *testing.T) {
+	s := testNFTSets(t)
+	var ops []lb.Op
+	for _, set := range lb.Sets() {
+		ops = append(ops, lb.Op{Verb: lb.Add, Object: lb.IPSet{Set: set, Family: lb.IPv4}})
+	}
+	create := func() (transactions uint32) {
+		before := s.conn.commits
+		if err := firstError(s.applySets(t.Context(), ops)); err != nil {
+			t.Fatal(err)
+		}
+		heads, err := s.heads(t.Context(), lb.IPv4)
+		if err != nil || len(heads) != len(ops) {
+			t.Errorf("%d sets, want %d (%v)", len(heads), len(ops), err)
+		}
+		return s.conn.commits - before
+	}
+	if n := create(); n > 2 { // one of the table
+		t.Errorf("the sets came in %d transactions", n)
+	}
+	sh(t, "nft delete set ip weir KUBE-IPVS-PORTS")
+	create()
+	sh(t, "nft delete table ip weir")
+	if n := create(); n > 2 {
+		t.Errorf("after a removal of the table the sets came in %d transactions", n)
+	}
+}
