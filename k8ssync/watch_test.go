@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // site is a followed server with two Services, after the first Update.
@@ -416,5 +418,44 @@ func TestTransportEndsLongAndSilentAnswers(t *testing.T) {
 		if got := fmt.Sprint(get(tc.path, tc.limit)); got != tc.want {
 			t.Errorf("%s, limit %d: %s, want %s", tc.path, tc.limit, got, tc.want)
 		}
+	}
+}
+
+// The objects of a list in the form of a watch go on as one item at its end, as they are then.
+func TestInitialEventsAreOneItem(t *testing.T) {
+	t.Parallel()
+	l := &lister{feed: New(testConfig(""), silentLog()).conn.feeds[0]}
+	list := l.begin()
+	event := func(kind watch.EventType, name, version string) []watchEvent {
+		svc := testService(name, "10.96.0.1")
+		svc.ResourceVersion = version
+		if kind == watch.Bookmark {
+			svc.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		}
+		return l.event(t.Context(), watchEvent{Type: kind, Object: svc}, &list)
+	}
+	for _, e := range []struct {
+		kind          watch.EventType
+		name, version string
+	}{
+		{watch.Added, "gone", "1"}, {watch.Added, "changed", "2"}, {watch.Added, "kept", "3"}, {watch.Deleted, "gone", "4"}, {watch.Modified, "changed", "5"},
+	} {
+		if out := event(e.kind, e.name, e.version); len(out) > 0 {
+			t.Errorf("%s %s is passed on before the end of the list: %v", e.kind, e.name, out)
+		}
+	}
+	out := event(watch.Bookmark, "", "5")
+	if len(out) != 2 || out[0].Type != watch.Added || out[1].Type != watch.Bookmark {
+		t.Fatalf("the list ends with %v", out)
+	}
+	got := map[string]string{}
+	for _, it := range out[0].Object.(*item).all() {
+		got[it.Name] = it.ResourceVersion
+	}
+	if diff := cmp.Diff(map[string]string{"changed": "5", "kept": "3"}, got); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+	if out := event(watch.Modified, "kept", "6"); len(out) != 1 || out[0].Object.(*item).Name != "kept" {
+		t.Errorf("after the list: %v", out)
 	}
 }
