@@ -39,8 +39,9 @@ type Config struct {
 	// admits the replies, which have an address of this box as their source (lb.OwnSourceSysctl).
 	CheckVIPs bool
 	// Decapsulates reports that the box has tunnel devices (lb.TunnelDevice). Their packets reach only
-	// frontends of LoadBalancer VIPs.
+	// frontends of LoadBalancer VIPs. TunnelMTU is the MTU of the path that the tunnels take.
 	Decapsulates bool
+	TunnelMTU    int
 	// Backend selects who has the sets and rules.
 	Backend Backend
 	// Sysctls are the names of the parameters that Observe reads. ManageSysctls permits the reset of

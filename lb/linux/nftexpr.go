@@ -78,6 +78,15 @@ func storeConn(reg, key uint32) expression {
 	return expression{"ct", []attr{be32(unix.NFTA_CT_KEY, key), be32(unix.NFTA_CT_SREG, reg)}}
 }
 
+// storeSegment lowers the largest segment in the options of TCP to the value in a register.
+func storeSegment(reg uint32) expression {
+	const segmentOption, valueAt, size = 2, 2, 2
+	return expression{"exthdr", []attr{
+		be32(unix.NFTA_EXTHDR_SREG, reg), {typ: unix.NFTA_EXTHDR_TYPE, value: []byte{segmentOption}},
+		be32(unix.NFTA_EXTHDR_OFFSET, valueAt), be32(unix.NFTA_EXTHDR_LEN, size), be32(unix.NFTA_EXTHDR_OP, unix.NFT_EXTHDR_OP_TCPOPT),
+	}}
+}
+
 // loadSourceType loads the type of the packet's source address: RTN_LOCAL and others.
 func loadSourceType(reg uint32) expression {
 	return expression{"fib", []attr{

@@ -119,6 +119,8 @@ func (p *ruleParser) masked() match {
 		some := bits{getU32(v), getU32(mask)}
 		p.took(3)
 		switch {
+		case load == "payload" && len(v) == 1 && v[0] == flagSYN|flagACK:
+			return accepting{}
 		case load == "payload" && len(v) == 1:
 			return notFirst{}
 		case load == "payload":
@@ -200,6 +202,10 @@ func (p *ruleParser) action() action {
 			return sourceNAT(keyAddr(v))
 		}
 		return destinationPort(binary.BigEndian.Uint16(v))
+	}
+	if x := p.is("immediate", "exthdr"); x != nil {
+		p.took(2)
+		return setSegment(binary.BigEndian.Uint16(x[0].value(unix.NFTA_IMMEDIATE_DATA)))
 	}
 	if p.is("payload", "nat") != nil {
 		p.took(2)
@@ -293,9 +299,10 @@ func someRule(r *rand.Rand, family lb.Family) rule {
 			func() match { return ownSource{r.IntN(2) == 0} },
 			func() match { return inputInterface([]string{"eth0", "veth+", "bond0.100"}[r.IntN(3)]) },
 			func() match { return notFirst{} },
+			func() match { return accepting{} },
 			func() match { return mark{some(), r.IntN(2) == 0} },
 			func() match { return connMark(some()) },
-		}[r.IntN(11)]())
+		}[r.IntN(12)]())
 	}
 	chain := "SERVICES"
 	return when(ms...).then([]func() action{
@@ -310,7 +317,8 @@ func someRule(r *rand.Rand, family lb.Family) rule {
 		func() action { return masquerade{r.IntN(2) == 0} },
 		func() action { return sourceNAT(addr) },
 		func() action { return destinationPort(r.IntN(1 << 16)) },
-	}[r.IntN(11)]())
+		func() action { return setSegment(r.IntN(1 << 16)) },
+	}[r.IntN(12)]())
 }
 
 // FuzzRulesReadBack renders rules for nf_tables and reads them: none loses a part of its meaning.

@@ -140,11 +140,20 @@ func (i inputInterface) nft(ruleNames) []expression {
 	return []expression{loadMeta(regKey, unix.NFT_META_IIFNAME), compare(regKey, false, v)}
 }
 
+// The flags of TCP.
+const flagFIN, flagSYN, flagRST, flagACK = 1, 2, 4, 16
+
 func (notFirst) nft(ruleNames) []expression {
-	const fin, syn, rst, ack = 1, 2, 4, 16
 	return []expression{
 		loadPayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, tcpFlagsAt, 1),
-		maskXor(regKey, []byte{fin | syn | rst | ack}, []byte{0}), compare(regKey, true, []byte{syn}),
+		maskXor(regKey, []byte{flagFIN | flagSYN | flagRST | flagACK}, []byte{0}), compare(regKey, true, []byte{flagSYN}),
+	}
+}
+
+func (accepting) nft(ruleNames) []expression {
+	return []expression{
+		loadPayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, tcpFlagsAt, 1),
+		maskXor(regKey, []byte{flagSYN | flagACK}, []byte{0}), compare(regKey, false, []byte{flagSYN | flagACK}),
 	}
 }
 
@@ -219,6 +228,10 @@ func (a sourceNAT) nft(n ruleNames) []expression {
 func (p destinationPort) nft(n ruleNames) []expression {
 	port := binary.BigEndian.AppendUint16(nil, uint16(p))
 	return []expression{loadValue(regKey, port), n.natTo(unix.NFT_NAT_DNAT, be32(unix.NFTA_NAT_REG_PROTO_MIN, regKey))}
+}
+
+func (m setSegment) nft(ruleNames) []expression {
+	return []expression{loadValue(regKey, binary.BigEndian.AppendUint16(nil, uint16(m))), storeSegment(regKey)}
 }
 
 // nft ends nat for the connection: other tables come later. A destination NAT to the address

@@ -51,13 +51,14 @@ type nftRule struct {
 // before the chains of other programs that have the usual priorities: weir's rules decide
 // about packets of Services first, as those of iptables do.
 var nftHooks = map[ruleTableChain]nftHook{
-	{"mangle", "PREROUTING"}: {"filter", unix.NF_INET_PRE_ROUTING, -151},
-	{"mangle", "OUTPUT"}:     {"route", unix.NF_INET_LOCAL_OUT, -151},
-	{"nat", "PREROUTING"}:    {"nat", unix.NF_INET_PRE_ROUTING, -101},
-	{"nat", "OUTPUT"}:        {"nat", unix.NF_INET_LOCAL_OUT, -101},
-	{"nat", "POSTROUTING"}:   {"nat", unix.NF_INET_POST_ROUTING, 99},
-	{"filter", "INPUT"}:      {"filter", unix.NF_INET_LOCAL_IN, -1},
-	{"filter", "FORWARD"}:    {"filter", unix.NF_INET_FORWARD, -1},
+	{"mangle", "PREROUTING"}:  {"filter", unix.NF_INET_PRE_ROUTING, -151},
+	{"mangle", "POSTROUTING"}: {"filter", unix.NF_INET_POST_ROUTING, -151},
+	{"mangle", "OUTPUT"}:      {"route", unix.NF_INET_LOCAL_OUT, -151},
+	{"nat", "PREROUTING"}:     {"nat", unix.NF_INET_PRE_ROUTING, -101},
+	{"nat", "OUTPUT"}:         {"nat", unix.NF_INET_LOCAL_OUT, -101},
+	{"nat", "POSTROUTING"}:    {"nat", unix.NF_INET_POST_ROUTING, 99},
+	{"filter", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, -1},
+	{"filter", "FORWARD"}:     {"filter", unix.NF_INET_FORWARD, -1},
 }
 
 type ruleTableChain struct{ table, chain string }

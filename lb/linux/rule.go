@@ -65,6 +65,8 @@ type (
 	inputInterface string
 	// notFirst matches TCP packets that do not begin a connection.
 	notFirst struct{}
+	// accepting matches TCP packets that accept a connection (SYN and ACK).
+	accepting struct{}
 )
 
 // bits is a value of a mark under a mask.
@@ -109,6 +111,8 @@ type (
 	masquerade struct{ random bool }
 	// sourceNAT sets the source address.
 	sourceNAT netip.Addr
+	// setSegment lowers the largest segment (MSS) in a TCP packet.
+	setSegment uint16
 	// destinationPort sets the destination port.
 	destinationPort uint16
 )

@@ -100,6 +100,8 @@ func (o ownSource) iptables(ruleNames) string {
 
 func (notFirst) iptables(ruleNames) string { return "-m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN" }
 
+func (accepting) iptables(ruleNames) string { return "-m tcp --tcp-flags SYN,ACK SYN,ACK" }
+
 // allBits is the mask of a whole mark.
 const allBits = 1<<32 - 1
 
@@ -156,3 +158,5 @@ func (a sourceNAT) iptables(ruleNames) string {
 func (p destinationPort) iptables(ruleNames) string {
 	return fmt.Sprintf("-j DNAT --to-destination :%d", p)
 }
+
+func (m setSegment) iptables(ruleNames) string { return fmt.Sprintf("-j TCPMSS --set-mss %d", m) }

@@ -21,7 +21,8 @@ import (
 //	       --> filter INPUT --> IPVS-FILTER: only service ports (and ping) of a VIP
 //	       --> ip_vs at LOCAL_IN sets the backend's address
 //	       --> nat POSTROUTING --> POSTROUTING: masquerades marked packets, except to a VIP
-//	backend --> filter FORWARD --> FORWARD: replies pass --> ip_vs --> client
+//	backend --> filter FORWARD --> FORWARD: replies pass --> ip_vs
+//	        --> mangle POSTROUTING --> TUNNEL-SEGMENTS: the MSS for clients behind tunnels --> client
 //
 // The box's own traffic to a VIP passes mangle OUTPUT and nat OUTPUT, then ip_vs takes it at
 // LOCAL_OUT. It never passes filter INPUT. weir does not open OUTPUT: a box with an OUTPUT
@@ -70,12 +71,12 @@ func (r ruleMaker) mangle() ruleTable {
 	noLocal := when(to(lb.SetNoLocal), state("NEW")).then(drop)
 	return ruleTable{
 		name: "mangle",
-		jumps: []ruleJump{
+		jumps: append([]ruleJump{
 			{"PREROUTING", "source ranges", "PROXY-FIREWALL"},
 			{"PREROUTING", "traffic policies", "TRAFFIC-POLICY"},
 			{"OUTPUT", "source ranges", "OWN-FIREWALL"},
 			{"OUTPUT", "traffic policies", "TRAFFIC-POLICY"},
-		},
+		}, r.lowerSegments()...),
 		chains: []ruleChain{
 			{"PROXY-FIREWALL", slices.Concat(r.tunnels(), []rule{reply}, r.guardOwnSource(), []rule{
 				when(to(lb.SetFirewall)).then(jump("SOURCE-RANGES-FIREWALL")),
@@ -87,6 +88,10 @@ func (r ruleMaker) mangle() ruleTable {
 				when(protocol("icmp"), state("RELATED")).then(pass),
 				when().then(drop),
 			}...)},
+			// The other box puts the packets of clients into a tunnel, and does not see the answers. A
+			// client of a VIP must not send segments that do not fit. ip_vs has set the source before
+			// this chain. The kernel never raises the value.
+			{"TUNNEL-SEGMENTS", r.segments()},
 			// The box accepts the replies to its checks of VIPs (Config.CheckVIPs), and no other tracked
 			// packet that claims to be its own, except ICMP errors. A server without the VIP may send the
 			// check itself back. Neighbour discovery is untracked.
@@ -141,6 +146,25 @@ func (r ruleMaker) tunnels() []rule {
 		return nil
 	}
 	return []rule{when(inputInterface(lb.TunnelPrefix + "+")).then(jump("TUNNEL"))}
+}
+
+// lowerSegments returns the jump to the rule for the segments of clients. Boxes without tunnels have none,
+// as all packets would pass it.
+func (r ruleMaker) lowerSegments() []ruleJump {
+	if len(r.tunnels()) == 0 {
+		return nil
+	}
+	return []ruleJump{{"POSTROUTING", "segments for tunnels", "TUNNEL-SEGMENTS"}}
+}
+
+// segments returns the rule for the segments of clients: the headers of IP and TCP, and that of the
+// tunnel, have 20 bytes each.
+func (r ruleMaker) segments() []rule {
+	if len(r.tunnels()) == 0 {
+		return nil
+	}
+	answer := inSet{set: lb.SetLoadBalancer, dims: "src,src"}
+	return []rule{when(protocol("tcp"), accepting{}, answer).then(setSegment(r.TunnelMTU - 3*20))}
 }
 
 // inside returns rules that match packets from inside the cluster, except those of the box

@@ -63,7 +63,7 @@ func TestRules(t *testing.T) {
 		{"masqueradeall4", lb.IPv4, func(c *Config) { c.MasqueradeAll, c.ClusterCIDRs = true, cidrs }},
 		{"noping4", lb.IPv4, func(c *Config) { c.Ping, c.Mark, c.Prefix = false, 0x1, "WEIR" }},
 		{"checkvips4", lb.IPv4, func(c *Config) { c.CheckVIPs = true }},
-		{"tunnels4", lb.IPv4, func(c *Config) { c.Decapsulates, c.ClusterCIDRs = true, cidrs }},
+		{"tunnels4", lb.IPv4, func(c *Config) { c.Decapsulates, c.TunnelMTU, c.ClusterCIDRs = true, 1500, cidrs }},
 		{"takeover4", lb.IPv4, func(c *Config) { c.SloppyTCP, c.Sources = true, shared }},
 		{"takeover6", lb.IPv6, func(c *Config) { c.SloppyTCP, c.Sync, c.Sources = true, true, shared }},
 	} {

@@ -16,7 +16,7 @@ import (
 func manualRules() string {
 	c := DefaultConfig()
 	c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/56")}
-	c.LocalInterfaces, c.SloppyTCP, c.CheckVIPs, c.Decapsulates = []string{"cni0"}, true, true, true
+	c.LocalInterfaces, c.SloppyTCP, c.CheckVIPs, c.Decapsulates, c.TunnelMTU = []string{"cni0"}, true, true, true, 1500
 	c.Sources = []netip.Addr{netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")}
 	var b strings.Builder
 	ipvs, rules := manualChains(c, byIPVS), manualChains(c, byDNAT)
@@ -110,7 +110,7 @@ func describeMatch(m match) string {
 	switch m := m.(type) {
 	case inSet:
 		fields := map[string]string{"dst": "destination", "dst,dst": "destination", "dst,dst,src": "destination and source",
-			"dst,dst,dst": "destination, also as source", "src,src,src": "source"}[m.dims]
+			"dst,dst,dst": "destination, also as source", "src,src,src": "source", "src,src": "source"}[m.dims]
 		return fields + " " + not(m.not, "in `"+m.set.Name("KUBE", lb.IPv4)+"`")
 	case protocol:
 		return strings.ToUpper(strings.TrimPrefix(string(m), "ipv6-"))
@@ -128,6 +128,8 @@ func describeMatch(m match) string {
 		return "from interface `" + string(m) + "`"
 	case notFirst:
 		return "not the first packet"
+	case accepting:
+		return "answers that accept a connection"
 	case mark:
 		return not(m.not, "with mark `"+m.String()+"`")
 	case connMark:
@@ -164,6 +166,8 @@ func describeAction(a action) string {
 		return "masquerade"
 	case sourceNAT:
 		return "set the source to `" + netip.Addr(a).String() + "`"
+	case setSegment:
+		return fmt.Sprintf("lower the MSS to %d", a)
 	case destinationPort:
 		return fmt.Sprintf("set the destination port to %d", a)
 	}

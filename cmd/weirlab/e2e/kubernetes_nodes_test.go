@@ -112,8 +112,10 @@ func (s *nodes) want(t testing.TB, v visitor, addr, who string, saw ...string) t
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	s := newNodes(t)
-	for n := 1; n <= 3; n++ {
-		s.nodes[n].run(t, nodesConfig)
+	for n, config := range []string{1: nodesConfig, 2: iptablesNode, 3: nodesConfig} {
+		if n > 0 {
+			s.nodes[n].run(t, config)
+		}
 	}
 	s.serve(t, "web", `{"type": "NodePort", "clusterIP": "`+nodesWeb+`", "ports": [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]}`, "P1 P2 P3")
 	s.serve(t, "near", `{"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30032, "clusterIP": "`+nodesNear+`",

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,9 @@ import (
 )
 
 const nodesTunnel = "192.0.2.51" // of tunnelled, on the edge box and on the nodes
+
+// iptablesNode is the configuration of a node with iptables.
+var iptablesNode = strings.Replace(nodesConfig, "[kernel]\n", "[kernel]\nrules = \"iptables\"\n", 1)
 
 // edgeConfig makes a box an edge box of the cluster. It has routes to the pods.
 const edgeConfig = `[kernel]
@@ -61,6 +65,7 @@ func nodesTunnels(t *testing.T, s *nodes) {
 	edge.box.Must(t, "iptables", "-t", "raw", "-F")
 
 	s.tunnelsReachVIPsOnly(t)
+	s.uploadsFitTunnels(t, at)
 	s.tunnelMoves(t, at)
 
 	// Another program removes the device, or lets it forward.
@@ -125,13 +130,63 @@ func (s *nodes) tunnelMoves(t *testing.T, at string) {
 	s.want(t, s.from("outside"), at, "P2", outsiderIP)
 }
 
+// uploadsFitTunnels uploads over a path with a small MTU from a client that gets no ICMP errors. The nodes
+// answer for the edge box, so they lower the MSS. With pmtu_disc = 0 the edge box would fragment.
+func (s *nodes) uploadsFitTunnels(t *testing.T, at string) {
+	t.Helper()
+	edge, outside := s.nodes[3].box, s.Host("outside")
+	small := func(config string) string {
+		return strings.Replace(config, "decapsulate_from", "decapsulate_mtu = 1400\ndecapsulate_from", 1)
+	}
+	s.nodes[1].reload(t, small(nodesConfig))
+	s.nodes[2].reload(t, small(iptablesNode))
+	outside.Must(t, "sh", "-ec", "ethtool -K lan tso off gso off; iptables -A INPUT -p icmp --icmp-type fragmentation-needed -j DROP")
+	edge.Must(t, "sh", "-ec", "for n in 1 2; do ip route add 192.168.0.$n dev lan mtu 1400; done")
+	defer edge.Must(t, "sh", "-ec", "for n in 1 2; do ip route del 192.168.0.$n dev lan mtu 1400; done; sysctl -qw net.ipv4.vs.pmtu_disc=1")
+	defer outside.Must(t, "sh", "-ec", "ethtool -K lan tso on gso on; iptables -F INPUT")
+	fragments := func() (n int) {
+		t.Helper()
+		lines := linesWith(edge.Must(t, "cat", "/proc/net/snmp"), "Ip: ")
+		names, values := strings.Fields(lines[0]), strings.Fields(lines[1])
+		if _, err := fmt.Sscan(values[slices.Index(names, "FragCreates")], &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for _, discovery := range []string{"1", "0"} {
+		edge.Must(t, "sysctl", "-qw", "net.ipv4.vs.pmtu_disc="+discovery)
+		before, seen := fragments(), map[string]bool{}
+		for range 4 { // both nodes: with nftables and with iptables
+			c, a := stay(t, outside, at)
+			seen[a.server] = true
+			upload(t, c)
+			if mss := outside.Must(t, "ss", "-tinH", "dst", nodesTunnel); !strings.Contains(mss, "mss:1328") {
+				t.Errorf("pmtu_disc %s: the client's segments to %s:\n%s", discovery, a.server, mss) // 12 bytes less, for the timestamps
+			}
+			c.Close()
+		}
+		if n := fragments() - before; n > 0 || len(seen) != 2 {
+			t.Errorf("pmtu_disc %s: uploads to %v in %d fragments", discovery, seen, n)
+		}
+	}
+	s.nodes[1].reload(t, nodesConfig)
+	s.nodes[2].reload(t, iptablesNode)
+}
+
 // tunnelsReachVIPsOnly has the edge box send packets through a tunnel to an address of the node and to a ClusterIP.
 // They reach the device and nothing behind it.
 func (s *nodes) tunnelsReachVIPsOnly(t *testing.T) {
 	t.Helper()
-	edge, node := s.nodes[3].box, s.nodes[1].box
-	edge.Must(t, "sh", "-ec", "ip link add probe type ipip local 192.168.0.3 remote 192.168.0.1; ip link set probe up; "+
-		"ip route add 10.244.1.254 dev probe src 192.168.0.3; ip route add "+nodesWeb+" dev probe src 192.168.0.3")
+	for n := 1; n <= 2; n++ { // with nftables and with iptables
+		s.tunnelReachesVIPsOnly(t, n)
+	}
+}
+
+func (s *nodes) tunnelReachesVIPsOnly(t *testing.T, n int) {
+	t.Helper()
+	edge, node, own := s.nodes[3].box, s.nodes[n].box, fmt.Sprintf("10.244.%d.254", n)
+	edge.Must(t, "sh", "-ec", fmt.Sprintf("ip link add probe type ipip local 192.168.0.3 remote 192.168.0.%d; ip link set probe up; "+
+		"ip route add %s dev probe src 192.168.0.3; ip route add %s dev probe src 192.168.0.3", n, own, nodesWeb))
 	defer edge.Must(t, "ip", "link", "del", "probe")
 	arrived := func() (n int) {
 		t.Helper()
@@ -140,7 +195,7 @@ func (s *nodes) tunnelsReachVIPsOnly(t *testing.T) {
 		}
 		return n
 	}
-	for _, at := range []string{"10.244.1.254:99", nodesWeb + ":80"} {
+	for _, at := range []string{own + ":99", nodesWeb + ":80"} {
 		before := arrived()
 		s.want(t, fromNode(s.nodes[3], "", ""), at, "dropped")
 		if arrived() == before {

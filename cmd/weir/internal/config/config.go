@@ -88,8 +88,10 @@ type Kernel struct {
 	// Pools are the prefixes that one route each makes local (vip_mode "route"). Without
 	// any, each VIP is an address of Device.
 	Pools []lb.PoolRoute
-	// DecapsulateFrom are the boxes of which this one decapsulates packets.
+	// DecapsulateFrom are the boxes of which this one decapsulates packets, DecapsulateMTU is the MTU of
+	// the paths from them.
 	DecapsulateFrom []netip.Addr
+	DecapsulateMTU  int
 	// Ping lets VIPs answer ICMP echo requests.
 	Ping bool
 	// SyncPeriod is the interval of audits of the whole kernel state, MinSyncPeriod the

@@ -64,7 +64,7 @@ func KernelConfig(cfg *config.Config, m Mode, n Node, log *slog.Logger) linux.Co
 		MasqueradeAll: k.MasqueradeAll, ClusterCIDRs: k.ClusterCIDRs, Ping: k.Ping,
 		Backend: backendOf(k, m), Families: k.Families, Logger: log,
 		Sources: k.MasqueradeSource, SloppyTCP: k.SloppyTCP, Sync: cfg.Sync() != nil, CheckVIPs: cfg.ChecksVIPs(), ManageSysctls: k.ManageSysctls,
-		Decapsulates: len(Base(cfg, m).Tunnels) > 0,
+		Decapsulates: len(Base(cfg, m).Tunnels) > 0, TunnelMTU: k.DecapsulateMTU,
 	}
 	switch k.DetectLocal {
 	case config.BridgeInterface:

@@ -52,7 +52,7 @@ func TestEmptyFileIsDefaults(t *testing.T) {
 			Mode: config.ModeAuto, DetectLocal: config.ClusterCIDR, NamePrefix: "KUBE", Device: "kube-ipvs0",
 			Rules: config.RulesAuto, IPTables: config.IPTablesAuto,
 			Families:      []lb.Family{lb.IPv4, lb.IPv6},
-			MasqueradeBit: 14, Ping: true, ManageSysctls: true,
+			MasqueradeBit: 14, Ping: true, ManageSysctls: true, DecapsulateMTU: 1500,
 			SyncPeriod: 10 * time.Second, MinSyncPeriod: 50 * time.Millisecond,
 		},
 		Defaults: config.Defaults{Scheduler: lb.Scheduler{Name: "rr"}, Drain: 30 * time.Second},

@@ -54,6 +54,7 @@ var other = map[string]string{
 	"kernel.interface_prefix":          "\"veth\"\ndetect_local = \"interface-prefix\"",
 	"kernel.node_port_addresses":       `["primary"]`,
 	"kernel.decapsulate_from":          `["10.9.0.1"]`,
+	"kernel.decapsulate_mtu":           "1400\ndecapsulate_from = [\"10.9.0.1\"]",
 	"kernel.strict_arp":                `["eth9"]`,
 	"kernel.sysctls":                   `["net.netfilter.nf_conntrack_max=1048576"]`,
 	"service.name":                     `"other"`,

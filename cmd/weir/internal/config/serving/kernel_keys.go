@@ -57,6 +57,8 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 		{Path: "kernel.decapsulate_from", Type: schema.Texts, Default: `[]`,
 			Doc: "IPv4 addresses of edge boxes with weir that send packets in IPIP to this box: on a node, those of Services with the annotation forward. " +
 				"weir makes a tunnel device for each. Write the address from which the edge box sends to this one (ip route get). With [] there are no devices."},
+		{Path: "kernel.decapsulate_mtu", To: &k.DecapsulateMTU, Unit: "bytes", Default: `1500`, Min: 576, Max: 65535,
+			Doc: "The smallest MTU between this box and those of decapsulate_from. TCP connections to their VIPs get segments that fit."},
 		{Path: "kernel.ping", To: &k.Ping, Default: `true`,
 			Doc: "Lets VIPs answer ICMP echo requests. VIPs refuse all other traffic that is not to a service port."},
 		{Path: "kernel.sync_period", To: &k.SyncPeriod, Default: `"10s"`, Min: schema.Second, Max: 24 * schema.Hour,
