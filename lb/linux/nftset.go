@@ -65,7 +65,7 @@ func (s *nftSets) applySets(ctx context.Context, ops []lb.Op) []error {
 	errs := make([]error, len(ops))
 	created := map[lb.Family]bool{}
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
-		created[f] = s.createAll(ctx, f, ops)
+		created[f] = createNFTSets(ctx, s, f, ops)
 	}
 	for i, op := range ops {
 		set := op.Object.(lb.IPSet)
@@ -78,10 +78,10 @@ func (s *nftSets) applySets(ctx context.Context, ops []lb.Op) []error {
 	return errs
 }
 
-// createAll creates the sets of a family in one transaction, and reports whether it did. After the
+// createNFTSets creates the sets of a family in one transaction, and reports whether it did. After the
 // removal of a table no packet is served until all its sets are back. If one of them exists or is
 // refused, nothing has changed.
-func (s *nftSets) createAll(ctx context.Context, f lb.Family, ops []lb.Op) bool {
+func createNFTSets(ctx context.Context, s *nftSets, f lb.Family, ops []lb.Op) bool {
 	var all []lb.IPSet
 	for _, op := range ops {
 		if set := op.Object.(lb.IPSet); op.Verb != lb.Delete && set.Family == f {
@@ -247,7 +247,7 @@ func (s *nftSets) sum(ctx context.Context, set lb.IPSet, again func(), each func
 // one of weir's names is left out: its creation will return an error. So is one with elements
 // that are no members: its creation removes them.
 func (s *nftSets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) error {
-	heads, err := s.heads(ctx, f)
+	heads, err := nftSetHeads(ctx, s.conn, f, s.table)
 	if err != nil {
 		return fmt.Errorf("list the sets of table %s %s: %w", nftTableFamily(f), s.table, err)
 	}
@@ -263,15 +263,15 @@ func (s *nftSets) observe(ctx context.Context, f lb.Family, obs *lb.Observation)
 	return nil
 }
 
-// heads returns the properties of all sets of a family, by name.
-func (s *nftSets) heads(ctx context.Context, f lb.Family) (map[string]nftKind, error) {
+// nftSetHeads returns the properties of all sets of a table, by name.
+func nftSetHeads(ctx context.Context, c *conn, f lb.Family, table string) (map[string]nftKind, error) {
 	heads := map[string]nftKind{}
 	put := func(e *encoder) {
 		beginNFT(e, unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, nftFamily(f))
-		e.str(unix.NFTA_SET_TABLE, s.table)
+		e.str(unix.NFTA_SET_TABLE, table)
 	}
-	err := s.conn.query(ctx, put, func() { clear(heads) }, func(m message) {
-		if k, ok := parseNFTSet(m.body); ok && cString(attribute(m.body[4:], unix.NFTA_SET_TABLE)) == s.table {
+	err := c.query(ctx, put, func() { clear(heads) }, func(m message) {
+		if k, ok := parseNFTSet(m.body); ok && cString(attribute(m.body[4:], unix.NFTA_SET_TABLE)) == table {
 			heads[cString(attribute(m.body[4:], unix.NFTA_SET_NAME))] = k
 		}
 	})

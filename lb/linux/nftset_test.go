@@ -490,7 +490,7 @@ func TestSetsAreCreatedTogether(t *testing.T) {
 		if err := firstError(s.applySets(t.Context(), ops)); err != nil {
 			t.Fatal(err)
 		}
-		heads, err := s.heads(t.Context(), lb.IPv4)
+		heads, err := nftSetHeads(t.Context(), s.conn, lb.IPv4, s.table)
 		if err != nil || len(heads) != len(ops) {
 			t.Errorf("%d sets, want %d (%v)", len(heads), len(ops), err)
 		}

@@ -44,7 +44,6 @@ type target struct {
 	// withdraw is lb.Options.Leaving.
 	withdraw func([]netip.Addr)
 	watchdog *supervise.Watchdog
-	plans    int // of Services so far
 }
 
 // generations count the changes of the inputs of the loop. A result that was derived from an input is stale when it was
@@ -63,19 +62,11 @@ func (g *target) options(cfg *config.Config, n kernelmode.Node) lb.Options {
 		out.Leaving = g.withdraw
 	}
 	out.RulesVersion = g.changes.rules
-	out.Base.Unreachable, out.Planned = g.unreachable, g.planned
+	out.Base.Unreachable, out.Planned = g.unreachable, g.watchdog.Steps()
 	if g.mode.Use == linux.ModeIPVS { // otherwise each portion is an iptables-restore of its own
 		out.Portion, out.Progress = supervise.Portion, g.watchdog.Progress
 	}
 	return out
-}
-
-// planned feeds the watchdog while a pass plans many Services.
-func (g *target) planned() {
-	const few = 100 // the clock is a system call on some machines
-	if g.plans++; g.plans%few == 0 {
-		g.watchdog.Beat(time.Now())
-	}
 }
 
 // configure configures kernel and Reconciler for a configuration and the own Node.
