@@ -36,6 +36,11 @@ func (p *pass) blocked(op Op) error {
 			return waiting{rules, false}
 		}
 	}
+	if _, ok := op.Object.(SyncDaemon); ok {
+		if rs, found := mixedIn(&p.have.Table); found {
+			return waiting{rs, true}
+		}
+	}
 	rs, isServer := op.Object.(RealServer)
 	if isServer {
 		if by := p.have.localBy(rs.Addr.Addr()); by != nil && (op.Verb == Add || rs.Weight > 0) {
@@ -57,6 +62,20 @@ func (p *pass) blocked(op Op) error {
 		p.present = rs.Frontend
 	}
 	return nil
+}
+
+// mixedIn returns the first real server of another family than its frontend.
+func mixedIn(t *Table) (first RealServer, found bool) {
+	for f, fr := range t.fronts {
+		i := slices.IndexFunc(fr.reals, func(r real) bool { return r.fam != FamilyOf(f.Addr) })
+		if i < 0 {
+			continue
+		}
+		if rs := fr.reals[i].server(f); !found || Compare(rs, first) < 0 {
+			first, found = rs, true
+		}
+	}
+	return first, found
 }
 
 // blockedByBackends returns why op must not be applied after something of its frontend has

@@ -153,6 +153,10 @@ func oneGroup(s *Service) {
 // checked there.
 func (g *gen) forward(s *Service) {
 	choice := g.IntN(10)
+	if choice == 2 && s.Affinity == 0 {
+		g.tunnelToOtherFamily(s)
+		return
+	}
 	s.CheckVIPs = choice < 2
 	if choice == 0 {
 		s.Forward, s.Keep = DirectRouting, true
@@ -164,6 +168,30 @@ func (g *gen) forward(s *Service) {
 			}
 		}
 	}
+}
+
+// tunnelToOtherFamily gives a Service VIPs of one family, and tunnels to backends of the other one.
+func (g *gen) tunnelToOtherFamily(s *Service) {
+	family := []Family{IPv4, IPv6}[g.IntN(2)]
+	s.VIPs = slices.DeleteFunc(s.VIPs, func(v VIP) bool { return FamilyOf(v.Addr) != family })
+	s.Forward, s.Keep = Tunnel, true
+	for i, p := range s.Ports {
+		s.Ports[i].Backends = slices.DeleteFunc(p.Backends, func(b Backend) bool { return FamilyOf(b.Addr.Addr()) == family })
+		for j := range s.Ports[i].Backends {
+			s.Ports[i].Backends[j].Forward = Tunnel
+		}
+	}
+	s.Fallback = slices.DeleteFunc(s.Fallback, func(a netip.AddrPort) bool { return FamilyOf(a.Addr()) == family })
+}
+
+// syncing adds the synchronization daemons to options now and then, if no Service has backends of
+// another family: a configuration can't have both.
+func (g *gen) syncing(o Options, services []Service) Options {
+	mixed := slices.ContainsFunc(services, func(s Service) bool { _, mixed := s.Mixed(); return mixed })
+	if o.Base.Sync = nil; !mixed && g.chance(50) {
+		o.Base.Sync = syncing.Sync
+	}
+	return o
 }
 
 func (g *gen) services() []Service {

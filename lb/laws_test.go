@@ -173,6 +173,8 @@ func TestLawChangesGiveTheSameStateAsARestart(t *testing.T) {
 		for range 6 {
 			services = g.services()
 			health = g.health(services)
+			opts = g.syncing(opts, services)
+			r.Configure(opts)
 			r.Update(Update{Source: "static", Put: services, Synced: true})
 			r.SetHealth(health)
 			mustSync(t, r, now)

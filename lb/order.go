@@ -42,6 +42,10 @@ func (op Op) String() string { return fmt.Sprintf("%s %s", op.Verb, op.Object) }
 // Clients inside are mapped to the inner face of a frontend (package comment) when that is
 // complete, and before the outer face changes; the mapping is removed after the outer face has
 // changed back. SetNoLocal drops packets only after the mapping of clients inside.
+//
+// IPVS has synchronization daemons, or real servers of another family than their virtual server,
+// and refuses the other ones meanwhile. So a daemon ends before such servers come, and begins after
+// the last one is gone, which may drain (depend.go).
 type step uint8
 
 const (
@@ -56,6 +60,7 @@ const (
 	stepStartMasquerade // recorded frontends start to masquerade
 	stepKeepSource      // new frontends keep source addresses
 	stepRecord          // records, kept sources, SetLoopBack
+	stepDropSync        // synchronization daemons, before servers of the other family
 	stepVirtual         // virtual servers
 	stepInner           // real servers of marks, more weight
 	stepMap             // members of SetInternal and SetGroup: from here on clients inside reach inner faces
@@ -65,10 +70,8 @@ const (
 	stepDropLocal       // real servers with an address that is about to be the box's (backend.go)
 	stepAdmit           // members of SetIPVSPorts, SetHealthCheckNodePort
 	stepAddress         // addresses and pool routes
-	stepSync            // synchronization daemons
 	stepTunnel          // tunnel devices, for packets to addresses that are there
 	stepDropTunnel
-	stepDropSync
 	stepDropNoLocal // here the removals begin
 	stepReduce      // less weight
 	stepDropAddress
@@ -77,6 +80,7 @@ const (
 	stepDropMapping // clients inside reach the outer face again
 	stepReduceInner // less weight of marks
 	stepDropInner
+	stepSync           // synchronization daemons, after servers of the other family
 	stepStopMasquerade // recorded frontends stop to masquerade
 	stepUntrack        // conntrack ignores IPVS when no backend is masqueraded any more
 	stepDropVirtual

@@ -120,3 +120,71 @@ func TestBaseRefusesPacketsForItsSources(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestSyncAndMixedFamilies changes from synchronization to servers of the other family and back. IPVS
+// refuses either while there is the other one.
+func TestSyncAndMixedFamilies(t *testing.T) {
+	s := newStory(t)
+	synced := base
+	synced.Sync = syncing.Sync
+	six := netip.MustParseAddrPort("[fd00::1]:80")
+	service := Service{
+		ID: ServiceID{Source: "static", Name: "web"}, VIPs: []VIP{{Addr: front.Addr, Kind: LoadBalancer}}, Forward: Tunnel, Keep: true,
+		Scheduler: Scheduler{Name: "rr"}, Ports: []Port{{Port: 80, Proto: TCP, Backends: []Backend{{Addr: six, Weight: 1, Forward: Tunnel}}}},
+	}
+	holds := func(daemons, servers int) {
+		t.Helper()
+		if n := s.Notes(); len(n) > 0 {
+			t.Errorf("notes %v", n)
+		}
+		haveDaemons, haveServers := 0, 0
+		for _, o := range s.k.Objects() {
+			switch o := o.(type) {
+			case SyncDaemon:
+				haveDaemons++
+			case RealServer:
+				if o.mixed() {
+					haveServers++
+				}
+			}
+		}
+		if haveDaemons != daemons || haveServers != servers {
+			t.Errorf("%d daemons and %d servers, want %d and %d", haveDaemons, haveServers, daemons, servers)
+		}
+	}
+	pass := func(after time.Duration) {
+		t.Helper()
+		s.now = s.now.Add(after)
+		mustSync(t, s.Reconciler, s.now)
+	}
+	s.Configure(Options{Base: synced})
+	s.Update(put())
+	pass(0)
+	holds(2, 0)
+
+	s.Configure(Options{Base: base})
+	s.Update(put(service))
+	pass(time.Second)
+	holds(0, 1)
+
+	s.Configure(Options{Base: synced})
+	s.Update(put())
+	pass(time.Second)
+	holds(2, 0)
+
+	// A server that drains delays the daemons.
+	s.Configure(Options{Base: base})
+	service.Drain = time.Minute
+	s.Update(put(service))
+	pass(time.Second)
+	s.conns(six, 1)
+	s.Configure(Options{Base: synced})
+	s.Update(put())
+	pass(time.Second)
+	holds(0, 1)
+	s.conns(six, 0)
+	for range 3 {
+		pass(2 * time.Minute)
+	}
+	holds(2, 0)
+}
