@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -78,6 +79,9 @@ func checkStory(t *testing.T, rules string) {
 	k.given(given("direct", more, "tcp", vips))
 	s.checkedBackend(t, "10.2.0.12:80", "down", "the server does not have VIP "+vip4+": no answer from it within 300ms, and one from 10.2.0.12:80")
 	s.checkedBackend(t, "[fd02::12]:80", "up", "")
+	if out := s.box.Must(t, s.weir, "explain", vip4+":80"); !strings.Contains(out, "its health check failed: the server does not have VIP "+vip4) {
+		t.Errorf("explain:\n%s", out)
+	}
 	k.want("client1", forwardTargets[0], "web1 web3 keep")
 	k.want("client1", forwardTargets[2], "web1 web2 web3 keep")
 	if out := s.box.Must(t, s.weir, "services"); strings.Count(out, "(check)") != 6 {
@@ -126,6 +130,13 @@ func checkStory(t *testing.T, rules string) {
 	up()
 
 	k.checksTunnel(t, rules)
+
+	// A stop leaves the rules, and the cleanup resets the parameter before it removes them.
+	acceptLocal("1")
+	s.stop(t, syscall.SIGTERM)
+	acceptLocal("1")
+	s.box.Must(t, s.weir, "cleanup")
+	acceptLocal("0")
 }
 
 // checksTunnel has checks of VIPs by a tunnel to a server with a kernel of its own.
