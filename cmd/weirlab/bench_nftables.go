@@ -15,6 +15,7 @@ type nftStay struct {
 	stay
 	rules   int
 	connect latency
+	floor   time.Duration // processor time of nft for the same sets and maps
 }
 
 // The promises beside kube-proxy's nftables mode, in parts of its time.
@@ -32,6 +33,9 @@ func (b nftBench) tables(ctx context.Context) error {
 		}
 		ours, err := b.visit(ctx, weir, n, weirBackends(n))
 		if err != nil {
+			return err
+		}
+		if ours.floor, err = b.floor(ctx); err != nil {
 			return err
 		}
 		theirs, err := b.visit(ctx, proxy, n, content{script: "echo synced", want: "synced"})
@@ -70,6 +74,10 @@ func (b nftBench) visit(ctx context.Context, e engine, n int, complete content) 
 	if s.rules, err = r.nftRules(ctx); err != nil {
 		return s, err
 	}
+	// Without the owner of the table, which must stay when nft ends, and without rules, which nft can't read back.
+	if _, err = r.sh(ctx, `nft list ruleset | awk '/^\tflags owner/{next} /^\tchain /{c=1} /^\t}/{c=0} !c || /^\tchain / || / hook /' > `+rulesetFile); err != nil {
+		return s, err
+	}
 	addrs := make([]string, n)
 	for i := range addrs {
 		addrs[i] = clusterIP(i) + ":80"
@@ -83,6 +91,28 @@ func (b nftBench) visit(ctx context.Context, e engine, n int, complete content) 
 	s.cost, err = r.costOfChange(ctx)
 	b.report("  %s: %s rules, a connection %s, a change %s", e.name, count(s.rules), span(s.connect.median), span(median(s.delays)))
 	return s, err
+}
+
+// rulesetFile has the sets and maps of the engine that was visited last.
+const rulesetFile = "/tmp/bench/ruleset.nft"
+
+// floor returns the processor time in which nft loads the sets and maps of the engine that was visited last,
+// in a room of its own.
+func (b nftBench) floor(ctx context.Context) (time.Duration, error) {
+	r, err := b.enter(ctx, "floor")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = r.leave(ctx) }()
+	out, err := r.sh(ctx, "nft -f "+rulesetFile+"; awk '{print $16+$17}' /proc/$$/stat; getconf CLK_TCK")
+	if err != nil {
+		return 0, err
+	}
+	var ticks, hertz int
+	if _, err := fmt.Sscan(out, &ticks, &hertz); err != nil {
+		return 0, fmt.Errorf("processor time of nft: %q: %w", out, err)
+	}
+	return time.Duration(ticks) * time.Second / time.Duration(hertz), nil
 }
 
 // nftRules counts the rules of all tables.
@@ -107,6 +137,7 @@ func (b nftBench) lines(n int, ours nftStay, peer string, theirs nftStay) {
 	b.table.counts(what+", nftables: rules", ours.rules, peer, theirs.rules)
 	b.table.times("  from the start until complete", ours.all, "  its first sync", theirs.all, start)
 	b.table.times("  processor time until then", ours.used.cpu, "", theirs.used.cpu, 0)
+	b.table.times("", ours.used.cpu, "  nft -f of weir's sets and maps", ours.floor, 0)
 	b.table.memory("  memory then", ours.used.rss, "", theirs.used.rss)
 	b.table.times("  endpoint changed until reached", median(ours.delays), "", median(theirs.delays), change)
 	b.table.counts("  netlink buffers to and fro", ours.cost.buffers, "", theirs.cost.buffers)
