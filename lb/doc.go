@@ -116,7 +116,8 @@
 //
 // An audit reads the whole kernel beside the main loop (audit.go), so no change waits for it.
 // A reading proves nothing about an object that changed meanwhile, and the kernel's list of
-// virtual servers may have gaps. Such frontends are read once more, one by one.
+// virtual servers may have gaps. Such frontends are read once more, one by one. Addresses and
+// members of SetLoopBack are compared only if the sums of their hashes differ.
 //
 // Rejected:
 //
@@ -124,6 +125,7 @@
 //     small, and the set of changes during one audit is smaller.
 //   - An audit in slices between changes: the kernel's lists have gaps where they change,
 //     even with small slices.
+//   - A comparison of all members at the end: 40 ms for 100,000 of them, in the main loop.
 //   - A lock around have, in place of a copy of the list of frontends: the copy takes 10 ms
 //     for 10,000 of them.
 //

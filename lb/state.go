@@ -229,13 +229,13 @@ func (s *State) replace(owner Owner, objects *Table, touched map[Object]struct{}
 	}
 	for _, l := range p.loops {
 		n := s.wanted.loops[l]
-		if s.wanted.setLoop(l, n+1); n == 0 && touched != nil {
+		if setLoop(&s.wanted, l, n+1); n == 0 && touched != nil {
 			touch(touched, l.member())
 		}
 	}
 	for _, l := range old.loops {
 		n := s.wanted.loops[l]
-		if s.wanted.setLoop(l, n-1); n == 1 && touched != nil {
+		if setLoop(&s.wanted, l, n-1); n == 1 && touched != nil {
 			touch(touched, l.member())
 		}
 	}

@@ -185,7 +185,7 @@ func (t *Table) putMember(o Member) {
 	case inAddrs:
 		t.putAddr(o.Addr, hasGuard)
 	case inLoops:
-		t.setLoop(o.loop(), 1)
+		setLoop(t, o.loop(), 1)
 	default:
 		t.putRest(o)
 	}
@@ -216,10 +216,10 @@ func (t *Table) putRest(o Object) {
 	t.rest[o] = o
 }
 
-func (t *Table) putAddr(a netip.Addr, has addrObjects) { t.setAddr(a, t.addrs[a]|has) }
+func (t *Table) putAddr(a netip.Addr, has addrObjects) { setAddr(t, a, t.addrs[a]|has) }
 
 // setAddr sets the objects of an address.
-func (t *Table) setAddr(a netip.Addr, has addrObjects) {
+func setAddr(t *Table, a netip.Addr, has addrObjects) {
 	if t.addrs == nil {
 		t.addrs = map[netip.Addr]addrObjects{}
 	}
@@ -230,7 +230,7 @@ func (t *Table) setAddr(a netip.Addr, has addrObjects) {
 }
 
 // setLoop sets the number of owners of a loop.
-func (t *Table) setLoop(l loop, owners uint32) {
+func setLoop(t *Table, l loop, owners uint32) {
 	if t.loops == nil {
 		t.loops = map[loop]uint32{}
 	}
@@ -269,9 +269,9 @@ func (t *Table) Delete(id Object) {
 		}
 	case inAddrs:
 		a, bit := addrOf(id)
-		t.setAddr(a, t.addrs[a]&^bit)
+		setAddr(t, a, t.addrs[a]&^bit)
 	case inLoops:
-		t.setLoop(id.(Member).loop(), 0)
+		setLoop(t, id.(Member).loop(), 0)
 	default:
 		delete(t.rest, id.ID())
 	}

@@ -261,7 +261,7 @@ func TestSumsLeaveOutObjects(t *testing.T) {
 				all.Put(o)
 			}
 		}
-		addrs, loops := all.sums(without)
+		addrs, loops := sums(all, without)
 		if addrs != left.addrSum || loops != left.loopSum {
 			t.Errorf("the sums of %v without %v are not those of %v", all.Snapshot(), without, left.Snapshot())
 		}

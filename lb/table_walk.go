@@ -128,8 +128,8 @@ func (t *Table) differ(u *Table, yield func(mine, theirs Object)) {
 // differShared is differ for the objects that are in no frontend's record. It may leave out IDs of
 // ignored.
 func differShared(t, u *Table, ignored map[Object]struct{}, yield func(mine, theirs Object)) {
-	mineAddrs, mineLoops := t.sums(ignored)
-	theirAddrs, theirLoops := u.sums(ignored)
+	mineAddrs, mineLoops := sums(t, ignored)
+	theirAddrs, theirLoops := sums(u, ignored)
 	if mineAddrs != theirAddrs {
 		differAddrs(t, u, yield)
 	}
@@ -149,7 +149,7 @@ func differShared(t, u *Table, ignored map[Object]struct{}, yield func(mine, the
 }
 
 // sums returns the sums of addrs and loops without some IDs.
-func (t *Table) sums(without map[Object]struct{}) (addrs, loops uint64) {
+func sums(t *Table, without map[Object]struct{}) (addrs, loops uint64) {
 	addrs, loops = t.addrSum, t.loopSum
 	bits := map[netip.Addr]addrObjects{}
 	for id := range without {

@@ -45,6 +45,82 @@ func (s *staleFlows) add(other staleFlows) {
 	s.pools = append(s.pools, other.pools...)
 }
 
+// stale returns the flows that ops have made stale. byRules reports whether virtual servers
+// are rules.
+func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
+	s := newStaleFlows()
+	for i, op := range ops {
+		switch o := op.Object.(type) {
+		case lb.RealServer:
+			switch {
+			case errs[i] != nil || !c.serves(o.Frontend):
+			case op.Verb == lb.Delete:
+				c.goneBackend(o, s)
+			case op.Verb == lb.Add && byRules:
+				c.newBackend(o.Frontend, s)
+			}
+		case lb.VirtualServer:
+			if op.Verb == lb.Delete && errs[i] == nil && c.serves(o.Frontend) {
+				if o.Frontend.Mark == 0 {
+					s.servers[o.Frontend] = true
+				}
+				delete(c.byMark, o.Frontend)
+			}
+		case lb.Member:
+			if op.Verb != lb.Delete && errs[i] == nil && o.Proto == lb.UDP {
+				c.newMember(o, s)
+			}
+		case lb.Address:
+			if op.Verb == lb.Add && errs[i] == nil {
+				s.addrs[o.Addr] = true
+			}
+		case lb.PoolRoute:
+			if op.Verb == lb.Add && errs[i] == nil {
+				s.pools = append(s.pools, o.Prefix)
+			}
+		}
+	}
+	return s
+}
+
+// serves reports whether a virtual server has UDP flows. One by mark may have all protocols.
+func (c *conntrack) serves(f lb.Frontend) bool {
+	return f.Proto == lb.UDP || len(c.byMark[f]) > 0
+}
+
+// goneBackend makes flows to a backend stale. Some flows to a frontend with a mark may be of
+// clients outside, and alive: they keep their addresses and their backend, so that conntrack
+// restores them with their next packet.
+func (c *conntrack) goneBackend(o lb.RealServer, s staleFlows) {
+	if o.Frontend.Mark == 0 {
+		s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
+	}
+	for fe := range c.byMark[o.Frontend] {
+		s.backends[lb.RealServer{Frontend: fe, Addr: o.At(fe.Port)}] = true
+	}
+}
+
+// newBackend makes flows stale that a frontend without backends refused. A flow of the box
+// itself is in conntrack before INPUT refuses it, and would never pass a rule of table nat
+// again.
+func (c *conntrack) newBackend(fe lb.Frontend, s staleFlows) {
+	if fe.Mark == 0 {
+		s.frontends[fe] = true
+	}
+	for marked := range c.byMark[fe] {
+		s.frontends[marked] = true
+	}
+}
+
+func (c *conntrack) newMember(m lb.Member, s staleFlows) {
+	switch m.Set {
+	case lb.SetInternal, lb.SetGroup:
+		c.addMark(m)
+	case lb.SetIPVSPorts:
+		s.frontends[frontendOf(m)] = true
+	}
+}
+
 // local reports whether the box did not have an address before.
 func (s staleFlows) local(a netip.Addr) bool {
 	return s.addrs[a] || slices.ContainsFunc(s.pools, func(p netip.Prefix) bool { return p.Contains(a) })
