@@ -120,7 +120,9 @@ func (s *session) exchange(ctx context.Context) error {
 	transmit, detect := time.NewTimer(0), time.NewTimer(0)
 	defer transmit.Stop()
 	defer detect.Stop()
-	detect.Stop()
+	if detect.Stop(); !m.expires.IsZero() { // of a session that other sockets had
+		detect.Reset(time.Until(m.expires))
+	}
 	for {
 		var err error
 		sent := false

@@ -128,12 +128,10 @@ func TestSeveralSessions(t *testing.T) {
 	}
 }
 
-// TestSilentPeer has a peer that sends nothing more, without an announcement.
-func TestSilentPeer(t *testing.T) {
-	t.Parallel()
-	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
-	a := begin(t, peer("127.0.0.31", "127.0.0.32", port))
-	b := &session{peer: peer("127.0.0.32", "127.0.0.31", port), machine: newMachine(config()), changed: func(Status) {}}
+// handmade is an end without the timers of Run, which is up with a.
+func handmade(t *testing.T, p Peer, a *end) *session {
+	t.Helper()
+	b := &session{peer: p, machine: newMachine(config()), changed: func(Status) {}}
 	if err := b.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +145,39 @@ func TestSilentPeer(t *testing.T) {
 		}
 	}
 	a.until(t, true, "")
-	b.close()
+	return b
+}
+
+// TestSilentPeer has a peer that sends nothing more, without an announcement.
+func TestSilentPeer(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
+	a := begin(t, peer("127.0.0.31", "127.0.0.32", port))
+	handmade(t, peer("127.0.0.32", "127.0.0.31", port), a).close()
 	a.until(t, false, "no packet within")
+}
+
+// TestSilentPeerOfNewSockets has a session that is up when its sockets are opened again, and no
+// packet comes any more.
+func TestSilentPeerOfNewSockets(t *testing.T) {
+	t.Parallel()
+	m := newMachine(config())
+	m.receive(peerPacket(m, Init), time.Now())
+	down := make(chan Status, 1)
+	s := &session{peer: peer("127.0.0.33", "127.0.0.34", freePort(t, netip.MustParseAddr("127.0.0.1"))), machine: m,
+		last: Status{Up: true}, changed: func(now Status) { down <- now }}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	if err := s.exchange(ctx); err != nil {
+		t.Error(err)
+	}
+	s.close()
+	if ctx.Err() != nil || (<-down).Up {
+		t.Error("the session stays up without a packet")
+	}
 }
 
 func TestNoPeer(t *testing.T) {
