@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -99,6 +100,9 @@ func (s *session) read() {
 	var buf [512]byte
 	for {
 		n, from, err := s.in.ReadFromUDPAddrPort(buf[:])
+		if refused(err) { // this socket sends nothing, so the ICMP error is spoofed
+			continue
+		}
 		if err != nil {
 			s.failed <- err
 			return
@@ -221,7 +225,13 @@ func (s *session) publish() {
 
 // refused reports whether the network or the peer refuses packets. The socket is good then.
 func refused(err error) bool {
-	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
+	return slices.ContainsFunc(icmpErrors, func(e syscall.Errno) bool { return errors.Is(err, e) })
+}
+
+// icmpErrors are the errors of a connected socket after an ICMP error of any type.
+var icmpErrors = []syscall.Errno{
+	unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENONET, unix.ENOPROTOOPT,
+	unix.EOPNOTSUPP, unix.EACCES, unix.EPROTO, unix.EMSGSIZE,
 }
 
 // cause removes the addresses from an error of a socket.

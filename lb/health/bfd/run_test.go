@@ -2,9 +2,11 @@ package bfd
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -177,6 +179,61 @@ func TestSilentPeerOfNewSockets(t *testing.T) {
 	s.close()
 	if ctx.Err() != nil || (<-down).Up {
 		t.Error("the session stays up without a packet")
+	}
+}
+
+// TestSpoofedICMPError has ICMP errors of all codes about the port of a session. Its
+// socket stays open.
+func TestSpoofedICMPError(t *testing.T) {
+	t.Parallel()
+	port := freePort(t, netip.MustParseAddr("127.0.0.1"))
+	p := peer("127.0.0.35", "127.0.0.36", port)
+	m := newMachine(config())
+	s := &session{peer: p, machine: m, changed: func(Status) {}}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	go s.read()
+	defer s.close()
+	for code := range 16 {
+		spoofUnreachable(t, p, byte(code))
+		time.Sleep(time.Millisecond) // an error hides the one before
+	}
+	out, err := Dial(netip.AddrPortFrom(p.Source, port), p.Address.Addr(), LinkTTL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := out.Write(peerPacket(m, Init).Marshal()); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := <-s.received; !ok {
+		t.Errorf("a spoofed ICMP error closes the socket: %v", <-s.failed)
+	}
+}
+
+// spoofUnreachable sends an ICMP error to the receiving socket of p, as any host can: a packet of it
+// is said to be unreachable.
+func spoofUnreachable(t *testing.T, p Peer, code byte) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
+	if err != nil {
+		t.Skipf("SKIPPED: no raw socket: %v", err)
+	}
+	defer unix.Close(fd)
+	src, dst := p.Source.As4(), p.Address.Addr().As4()
+	ip := []byte{0x45, 0, 0, 52, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
+	ip = append(append(ip, src[:]...), dst[:]...)
+	udp := binary.BigEndian.AppendUint16(nil, p.Address.Port())
+	udp = append(udp, 0x12, 0x34, 0, 32, 0, 0)
+	icmp := slices.Concat([]byte{3, code, 0, 0, 0, 0, 0, 0}, ip, udp)
+	sum := uint32(0)
+	for i := 0; i < len(icmp); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(icmp[i:]))
+	}
+	binary.BigEndian.PutUint16(icmp[2:], ^uint16(sum+sum>>16))
+	if err := unix.Sendto(fd, icmp, 0, &unix.SockaddrInet4{Addr: src}); err != nil {
+		t.Fatal(err)
 	}
 }
 
