@@ -88,19 +88,27 @@ func (m *machine) fall(d Diagnostic, reason string) {
 // wait: then they have one more interval.
 func (m *machine) expire(now time.Time) bool {
 	switch {
-	case m.expires.IsZero() || now.Before(m.expires):
+	case !m.overdue(now):
 		return false
 	case now.Sub(m.expires) > m.receiveInterval():
 		m.expires = now.Add(m.receiveInterval())
 		return false
 	}
+	m.lapse()
+	return true
+}
+
+// overdue reports whether the detection time is over.
+func (m *machine) overdue(now time.Time) bool { return !m.expires.IsZero() && !now.Before(m.expires) }
+
+// lapse ends the session after the detection time.
+func (m *machine) lapse() {
 	if m.state == Up {
 		m.fall(Expired, fmt.Sprintf("no packet within %s (%d x %s)", m.detection(), m.remote.multiplier, m.receiveInterval()))
 	} else if m.state == Init {
 		m.fall(Expired, "the peer does not complete the handshake")
 	}
 	m.expires, m.remote.discr, m.remote.minRx = time.Time{}, 0, time.Microsecond
-	return true
 }
 
 // detection is the time without a packet after which the session is down.

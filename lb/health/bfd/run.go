@@ -197,12 +197,16 @@ func (s *session) end() {
 	}
 }
 
-// unusable records that this box can send no packets.
+// unusable records that this box can exchange no packets. The detection time goes on without grace:
+// there is no packet that waits.
 func (s *session) unusable(err error) {
-	if s.machine.state != Up { // otherwise the detection time decides
-		s.machine.fall(s.machine.diag, err.Error())
+	m := s.machine
+	if m.overdue(time.Now()) {
+		m.lapse()
 	}
-	s.machine.expire(time.Now())
+	if m.state != Up { // otherwise the detection time decides
+		m.fall(m.diag, err.Error())
+	}
 	s.publish()
 }
 

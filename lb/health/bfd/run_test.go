@@ -182,6 +182,23 @@ func TestSilentPeerOfNewSockets(t *testing.T) {
 	}
 }
 
+// TestUnusableSockets has a session that is up while its sockets can't be opened, once in each
+// reopenInterval.
+func TestUnusableSockets(t *testing.T) {
+	t.Parallel()
+	m := newMachine(config())
+	s := &session{machine: m, changed: func(Status) {}}
+	now := time.Now()
+	m.receive(peerPacket(m, Init), now)
+	if s.unusable(unix.EMFILE); m.state != Up {
+		t.Error("down before the detection time")
+	}
+	m.expires = now.Add(-reopenInterval)
+	if s.unusable(unix.EMFILE); m.state != Down || m.diag != Expired || s.last.Reason != unix.EMFILE.Error() {
+		t.Errorf("after the detection time: %s, %s, %+v", m.state, m.diag, s.last)
+	}
+}
+
 // TestSpoofedICMPError has ICMP errors of all codes about the port of a session. Its
 // socket stays open.
 func TestSpoofedICMPError(t *testing.T) {
