@@ -9,9 +9,11 @@ import (
 	"weir/cmd/weir/internal/config/serving"
 	"weir/cmd/weir/internal/config/vips"
 	"weir/lb/health"
+	"weir/lb/health/bfd"
 )
 
-// bfd reports different sessions with one address: two hosts have one session (RFC 5881, 2).
+// bfd reports different sessions with one address and port: two hosts have one session (RFC 5881, 2).
+// Those of BGP are on bfd.Port.
 func (d serviceCheck) bfd() {
 	first := map[netip.AddrPort]*serving.Service{}
 	for _, s := range d.Services {
@@ -21,14 +23,14 @@ func (d serviceCheck) bfd() {
 		c := s.Check.Check
 		t := s.Sub("check")
 		for _, b := range s.Backends {
-			at := netip.AddrPortFrom(b.Addr.Addr(), c.Port)
+			at := netip.AddrPortFrom(b.Addr.Addr(), c.BFDPort())
 			if o := cmp.Or(first[at], s); o.Check.Check.BFD != c.BFD {
 				t.Fail("type", fmt.Sprintf("the BFD session with %q has other parameters in %s at %s", at.Addr(), o.Called(), o.Sub("check").At("type")),
 					"use the same bfd_ keys in both")
 				break
 			}
 			first[at] = s
-			if d.VIPs.BGP == nil {
+			if d.VIPs.BGP == nil || at.Port() != bfd.Port {
 				continue
 			}
 			if i := slices.IndexFunc(d.VIPs.BGP.Peers, func(p *vips.Peer) bool { return p.BFD.Enabled && p.Address == at.Addr() }); i >= 0 {
