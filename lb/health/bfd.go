@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -135,7 +136,7 @@ func (s *sessions) ask(ctx context.Context, _ Dial, t target) error {
 		case status.Up:
 			return nil
 		case judged:
-			return errors.New("BFD session down: " + status.Reason)
+			return fmt.Errorf("BFD session down: %w", status.Err)
 		}
 		select {
 		case <-news:

@@ -115,6 +115,25 @@ func TestNewBFDSessionHasTime(t *testing.T) {
 	waitFor(t, c, "down", "connection refused")
 }
 
+// TestBFDSessionWithoutSockets has a session that this box can't open, for lack of the source address:
+// its backend keeps its state, as with all checks.
+func TestBFDSessionWithoutSockets(t *testing.T) {
+	t.Parallel()
+	check := bfdCheck(t)
+	check.BFD.Source = netip.MustParseAddr("198.51.100.7")
+	check.Timeout = time.Second
+	g := bfdGroup("web", "127.0.0.83:80", check)
+	g.Serves = func(lb.PortKey, netip.AddrPort) bool { return true }
+	c := New(Options{})
+	c.Set([]Group{g})
+	running(t, c)
+	for c.Stats().Void == 0 && c.Stats().Checks == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	wantHealth(t, c, allUp(g.Service))
+	waitFor(t, c, "unknown", "cannot assign requested address")
+}
+
 // TestBFDRunsAgain has a Checker that runs twice: sessions begin again, and keep no state.
 func TestBFDRunsAgain(t *testing.T) {
 	t.Parallel()

@@ -29,8 +29,9 @@ type Peer struct {
 // Status is the state of a session for its user.
 type Status struct {
 	Up bool
-	// Reason is that of a session that is not up.
-	Reason string
+	// Err is the reason of a session that is not up. With a syscall.Errno, this box, the network or the
+	// peer refuses packets.
+	Err error
 }
 
 // reopenInterval is the time after which a failed socket is opened again.
@@ -67,7 +68,7 @@ type session struct {
 	changed  func(Status)
 	last     Status
 	out, in  *net.UDPConn
-	refusal  string // of the last packet
+	refusal  error // of the last packet, or of the sockets
 	received chan Packet
 	failed   chan error // of read
 }
@@ -152,7 +153,7 @@ func (s *session) exchange(ctx context.Context) error {
 				detect.Reset(time.Until(m.expires))
 			}
 		case <-transmit.C:
-			if m.sends() {
+			if s.refusal = nil; m.sends() { // a passive session has good sockets, too
 				sent, err = true, s.send(false)
 			}
 			transmit.Reset(m.wait(rand.Float64()))
@@ -163,12 +164,11 @@ func (s *session) exchange(ctx context.Context) error {
 			}
 			detect.Reset(time.Until(m.expires))
 		}
-		if sent {
-			s.refusal = ""
-		}
 		if err != nil {
 			err = fmt.Errorf("send to %s: %w", s.peer.Address, cause(err))
-			s.refusal = err.Error()
+		}
+		if sent {
+			s.refusal = err
 		}
 		if err != nil && !refused(err) && m.state != Up { // otherwise the detection time decides
 			return err
@@ -204,24 +204,23 @@ func (s *session) unusable(err error) {
 	if m.overdue(time.Now()) {
 		m.lapse()
 	}
-	if m.state != Up { // otherwise the detection time decides
-		m.fall(m.diag, err.Error())
-	}
+	s.refusal = err
 	s.publish()
 }
 
 // publish reports a change of the status.
 func (s *session) publish() {
-	now := Status{Up: s.machine.state == Up, Reason: s.machine.reason}
+	now := Status{Up: s.machine.state == Up}
 	switch {
 	case now.Up:
-		now.Reason = ""
-	case s.refusal != "":
-		now.Reason = s.refusal
-	case now.Reason == "":
-		now.Reason = "no packet of the peer"
+	case s.refusal != nil:
+		now.Err = s.refusal
+	case s.machine.reason != "":
+		now.Err = errors.New(s.machine.reason)
+	default:
+		now.Err = errors.New("no packet of the peer")
 	}
-	if now != s.last {
+	if now.Up != s.last.Up || fmt.Sprint(now.Err) != fmt.Sprint(s.last.Err) {
 		s.last = now
 		s.changed(now)
 	}

@@ -3,6 +3,7 @@ package bfd
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -47,7 +48,7 @@ func (e *end) until(t *testing.T, up bool, reason string) Status {
 	for {
 		select {
 		case last = <-e.status:
-			if last.Up == up && strings.Contains(last.Reason, reason) {
+			if last.Up == up && strings.Contains(fmt.Sprint(last.Err), reason) {
 				return last
 			}
 		case <-limit:
@@ -194,7 +195,7 @@ func TestUnusableSockets(t *testing.T) {
 		t.Error("down before the detection time")
 	}
 	m.expires = now.Add(-reopenInterval)
-	if s.unusable(unix.EMFILE); m.state != Down || m.diag != Expired || s.last.Reason != unix.EMFILE.Error() {
+	if s.unusable(unix.EMFILE); m.state != Down || m.diag != Expired || !errors.Is(s.last.Err, unix.EMFILE) {
 		t.Errorf("after the detection time: %s, %s, %+v", m.state, m.diag, s.last)
 	}
 }
