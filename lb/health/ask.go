@@ -117,6 +117,12 @@ const stalled = 500 * time.Millisecond
 // localFault reports whether a check failed because this box lacks something, which is no
 // result about the backend.
 func localFault(err error, took, timeout time.Duration) bool {
+	var s timeoutError
+	return lacksMeans(err) || errors.As(err, &s) && took > timeout+stalled
+}
+
+// lacksMeans reports whether a check failed for lack of files, memory, addresses or other means.
+func lacksMeans(err error) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.EADDRNOTAVAIL, // connect(2): all ports of the ephemeral range are in use
@@ -125,11 +131,7 @@ func localFault(err error, took, timeout time.Duration) bool {
 			return true
 		}
 	}
-	if errors.Is(err, errNoRun) || errors.Is(err, lb.ErrNoCheckServer) || errors.Is(err, lb.ErrRepliesDropped) {
-		return true
-	}
-	var s timeoutError
-	return errors.As(err, &s) && took > timeout+stalled
+	return errors.Is(err, errNoRun) || errors.Is(err, errNoSession) || errors.Is(err, lb.ErrNoCheckServer) || errors.Is(err, lb.ErrRepliesDropped)
 }
 
 // maxProblem limits the text about a failed check.

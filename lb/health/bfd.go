@@ -27,10 +27,11 @@ type session struct {
 	peer   bfd.Peer
 	stop   context.CancelFunc // nil if it does not run
 	status bfd.Status
-	// judged is set when the session has been up, or had the time for it. Until then a check
-	// waits, so that a restart of weir takes no backend out.
-	judged bool
-	news   chan struct{} // closed by the next change
+	// A check waits until the session has been up, or had its timeout since began or the last fault
+	// of this box, so that a restart of weir takes no backend out.
+	wasUp bool
+	began time.Time
+	news  chan struct{} // closed by the next change
 }
 
 // port returns the port that c checks at all backends, 0 for their own.
@@ -66,7 +67,7 @@ func (s *sessions) set(peers map[netip.AddrPort]bfd.Peer) {
 	}
 	for at, p := range peers {
 		if s.all[at] == nil {
-			s.all[at] = &session{peer: p, news: make(chan struct{})}
+			s.all[at] = &session{peer: p, status: noStatus, news: make(chan struct{})}
 			s.run(s.all[at])
 		}
 	}
@@ -91,7 +92,7 @@ func (s *sessions) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.all {
-		x.stop, x.status, x.judged = nil, bfd.Status{}, false
+		x.stop, x.status, x.wasUp = nil, noStatus, false
 	}
 }
 
@@ -100,7 +101,7 @@ func (s *sessions) run(x *session) {
 		return
 	}
 	ctx, stop := context.WithCancel(s.ctx)
-	x.stop = stop
+	x.stop, x.began = stop, time.Now()
 	s.running.Go(func() {
 		defer stop()
 		bfd.Run(ctx, x.peer, func(now bfd.Status) { s.store(x, now) })
@@ -109,8 +110,11 @@ func (s *sessions) run(x *session) {
 
 func (s *sessions) store(x *session, now bfd.Status) {
 	s.mu.Lock()
+	if lacksMeans(x.status.Err) {
+		x.began = time.Now()
+	}
 	x.status = now
-	x.judged = x.judged || now.Up
+	x.wasUp = x.wasUp || now.Up
 	close(x.news)
 	x.news = make(chan struct{})
 	s.mu.Unlock()
@@ -130,28 +134,31 @@ func (s *sessions) ask(ctx context.Context, _ Dial, t target) error {
 			s.mu.Unlock()
 			return errNoSession
 		}
-		status, judged, news := x.status, x.judged, x.news
+		status, wait, news := x.status, time.Until(x.began.Add(t.timeout)), x.news
+		if x.wasUp {
+			wait = 0
+		}
 		s.mu.Unlock()
 		switch {
 		case status.Up:
 			return nil
-		case judged:
+		case wait <= 0 || lacksMeans(status.Err):
 			return fmt.Errorf("BFD session down: %w", status.Err)
+		case ctx.Err() != nil:
+			return errNoSession // a new one needs more time than this check has
 		}
 		select {
 		case <-news:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			s.mu.Lock()
-			x.judged = errors.Is(ctx.Err(), context.DeadlineExceeded)
-			s.mu.Unlock()
-			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return ctx.Err()
-			}
 		}
 	}
 }
 
-var errNoSession = errors.New("BFD session removed")
+var errNoSession = errors.New("BFD session removed or replaced")
+
+// noStatus is the status before the first one of a session.
+var noStatus = bfd.Status{Err: errors.New("no packet of the peer")}
 
 // peers returns the peers of all checks of kind BFD.
 func (t *table) peers() map[netip.AddrPort]bfd.Peer {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,6 +135,54 @@ func TestBFDSessionWithoutSockets(t *testing.T) {
 	waitFor(t, c, "unknown", "cannot assign requested address")
 }
 
+// TestBFDSessionHasItsTimeOnce has checks of a session that began a while ago: they wait for the rest of
+// its time only.
+func TestBFDSessionHasItsTimeOnce(t *testing.T) {
+	t.Parallel()
+	at := netip.MustParseAddrPort("192.0.2.9:3784")
+	x := &session{status: noStatus, news: make(chan struct{})}
+	s := &sessions{all: map[netip.AddrPort]*session{at: x}, changed: func(netip.AddrPort) {}}
+	const timeout = time.Minute
+	ask := func() (took time.Duration, err error) {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		err = s.ask(ctx, nil, target{address: at.String(), timeout: timeout})
+		return time.Since(begun), err
+	}
+	x.began = time.Now().Add(-timeout + 100*time.Millisecond)
+	if took, err := ask(); err == nil || lacksMeans(err) || took > timeout/2 {
+		t.Errorf("a check in the last 100ms: %v after %s", err, took)
+	}
+	x.began = time.Now()
+	s.store(x, bfd.Status{Err: syscall.EMFILE})
+	if took, err := ask(); !lacksMeans(err) || took > timeout/2 {
+		t.Errorf("a box without files: %v after %s", err, took)
+	}
+	x.began = time.Time{}
+	s.store(x, noStatus)
+	if time.Since(x.began) > timeout/2 {
+		t.Error("the fault of this box has used up the time of the session")
+	}
+	s.store(x, bfd.Status{Up: true})
+	s.store(x, noStatus)
+	if took, err := ask(); err == nil || took > timeout/2 {
+		t.Errorf("a session that has been up: %v after %s", err, took)
+	}
+}
+
+// TestReplacedBFDSession has a session that begins during a check: the check has no result.
+func TestReplacedBFDSession(t *testing.T) {
+	t.Parallel()
+	at := netip.MustParseAddrPort("192.0.2.9:3784")
+	s := &sessions{all: map[netip.AddrPort]*session{at: {status: noStatus, began: time.Now().Add(time.Minute), news: make(chan struct{})}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := s.ask(ctx, nil, target{address: at.String(), timeout: 10 * time.Millisecond}); !lacksMeans(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestBFDRunsAgain has a Checker that runs twice: sessions begin again, and keep no state.
 func TestBFDRunsAgain(t *testing.T) {
 	t.Parallel()
@@ -146,7 +195,7 @@ func TestBFDRunsAgain(t *testing.T) {
 	waitFor(t, c, "up", "")
 	stop()
 	for at, x := range c.by.bfd.all {
-		if x.status.Up || x.judged || x.stop != nil {
+		if x.status.Up || x.wasUp || x.stop != nil {
 			t.Errorf("the session with %s has the state of the last run: %+v", at, x)
 		}
 	}
