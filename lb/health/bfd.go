@@ -163,26 +163,22 @@ var noStatus = bfd.Status{Err: errors.New("no packet of the peer")}
 // peers returns the peers of all checks of kind BFD.
 func (t *table) peers() map[netip.AddrPort]bfd.Peer {
 	out := map[netip.AddrPort]bfd.Peer{}
-	for key, p := range t.probes {
-		if p.check.Kind == BFD {
-			peer := p.check.BFD
-			peer.Address = key.addr
-			out[key.addr] = peer
-		}
+	for at, probes := range t.bfd {
+		peer := probes[0].check.BFD
+		peer.Address = at
+		out[at] = peer
 	}
 	return out
 }
 
 // recheck makes the checks of kind BFD of an address due now, or when they are back.
 func (t *table) recheck(at netip.AddrPort, now time.Time) {
-	for key, p := range t.probes {
-		switch {
-		case key.addr != at || p.check.Kind != BFD:
-		case p.out:
+	for _, p := range t.bfd[at] {
+		if p.out {
 			p.again = now
-		default:
-			p.due = now
+			continue
 		}
+		p.due = now
+		heap.Fix(&t.due, p.place)
 	}
-	heap.Init(&t.due)
 }

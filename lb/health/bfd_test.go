@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -215,5 +216,43 @@ func TestRecheckDuringACheck(t *testing.T) {
 	c.table.finish(answer{probe: jobs[0].probe, ended: now}, now.Add(time.Minute))
 	if again, _ := c.table.take(nil, 10, now); len(again) != 1 {
 		t.Error("the change during the check is not read")
+	}
+}
+
+// TestRecheckKeepsTheOrder has many targets, and changes of some sessions. Each probe knows its place.
+func TestRecheckKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	check := bfdCheck(t)
+	c := New(Options{})
+	groups := []Group{group(web, tcpCheck(), 50)}
+	for i := range 50 {
+		groups = append(groups, bfdGroup(fmt.Sprint("a", i), backend(i).String(), check), bfdGroup(fmt.Sprint("b", i), backend(i).String(), check))
+	}
+	c.Set(groups)
+	now := time.Now().Add(time.Minute)
+	jobs, _ := c.table.take(nil, 200, now)
+	for i, j := range jobs {
+		c.table.finish(answer{probe: j.probe, ended: now}, now.Add(time.Duration(i*37%150+1)*time.Second))
+	}
+	for _, i := range []int{3, 14, 15, 48} {
+		c.table.recheck(netip.AddrPortFrom(backend(i).Addr(), check.Port), now)
+	}
+	for i, p := range c.table.due {
+		if p.place != i {
+			t.Fatalf("the probe at %d has place %d", i, p.place)
+		}
+	}
+	jobs, _ = c.table.take(nil, 200, now)
+	if len(jobs) != 8 {
+		t.Errorf("%d checks are due; want those of two Services for each of 4 addresses", len(jobs))
+	}
+	last := now
+	for range 142 {
+		next, _ := c.table.take(nil, len(jobs)+1, now.Add(time.Hour))
+		if len(next) != 1 || next[0].probe.due.Before(last) {
+			t.Fatalf("the checks are out of order: %v", next)
+		}
+		last = next[0].probe.due
+		c.table.asking--
 	}
 }

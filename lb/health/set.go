@@ -33,7 +33,7 @@ func (t *table) set(groups []Group, ready []prepared, now time.Time) {
 	for _, svc := range t.services {
 		s.old[svc.id] = svc
 	}
-	*t = table{probes: s.probes, asking: t.asking, behind: t.behind, totals: t.totals}
+	*t = table{probes: s.probes, bfd: map[netip.AddrPort][]*probe{}, asking: t.asking, behind: t.behind, totals: t.totals}
 	byID := map[lb.ServiceID]*service{}
 	for i, g := range groups {
 		svc := byID[g.Service]
@@ -68,6 +68,9 @@ func (t *table) index() {
 	}
 	for _, p := range t.probes {
 		p.backends = nil // of the old table
+		if p.check.Kind == BFD {
+			t.bfd[p.key.addr] = append(t.bfd[p.key.addr], p)
+		}
 	}
 	for _, s := range t.backends {
 		s.probe.backends = append(s.probe.backends, s)
@@ -204,7 +207,7 @@ func (s *setter) schedule(t *table, now time.Time) {
 	}
 	for p := range maps.Values(s.probes) {
 		if !p.out {
-			t.due = append(t.due, p)
+			t.due.Push(p)
 		}
 	}
 	heap.Init(&t.due)

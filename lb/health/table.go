@@ -16,6 +16,7 @@ type table struct {
 	services []*service      // sorted
 	backends []*backendState // sorted by service, port and address
 	probes   map[probeKey]*probe
+	bfd      map[netip.AddrPort][]*probe // those of kind BFD, by the address of their session
 	due      queue
 	asking   int // probes under way, removed ones included
 	unknown  int // backends without a result that Ready awaits
@@ -69,6 +70,7 @@ type probe struct {
 	check    Check
 	ask      asker
 	due      time.Time
+	place    int       // in the queue
 	out      bool      // under way, hence not in the queue
 	again    time.Time // of an event while it was under way: it is due at once
 	backends []*backendState
@@ -255,8 +257,17 @@ type queue []*probe
 
 func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)        { *q = append(*q, x.(*probe)) }
+
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+func (q *queue) Push(x any) {
+	p := x.(*probe)
+	p.place = len(*q)
+	*q = append(*q, p)
+}
 
 // Pop removes the last one; container/heap has moved the first there.
 func (q *queue) Pop() any {
