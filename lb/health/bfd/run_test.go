@@ -230,8 +230,8 @@ func TestSpoofedICMPError(t *testing.T) {
 	}
 }
 
-// spoofUnreachable sends an ICMP error to the receiving socket of p, as any host can: a packet of it
-// is said to be unreachable.
+// spoofUnreachable sends an ICMP error to the receiving socket of p, as any host can. It
+// reports that the peer is unreachable.
 func spoofUnreachable(t *testing.T, p Peer, code byte) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
