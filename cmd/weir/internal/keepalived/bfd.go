@@ -10,20 +10,15 @@ import (
 	"weir/cmd/weir/internal/draft"
 )
 
-// bfd writes the check of a bfd_instance, if it is defined and its neighbor is the real_server.
-// keepalived sends to the port of one link, whatever max_hops is.
+// bfd writes the check of a bfd_instance, if each real_server of s has one: all backends of a service
+// get a session. keepalived sends to the port of one link, whatever max_hops is.
 func (c checkConverter) bfd(s *server, r real, k *check) bool {
-	name, all := k.node.find("name"), c.top.all("bfd_instance")
-	i := slices.IndexFunc(all, func(n *node) bool { return name != nil && n.word(1) == name.word(1) })
-	if i < 0 {
+	if slices.ContainsFunc(s.backends, func(r real) bool { return c.instance(r) == nil }) {
 		return false
 	}
-	in := all[i]
-	neighbor := append(in.all("neighbor_ip", "neighbour_ip"), &node{words: []string{""}})[0]
-	if a, _ := netip.ParseAddr(neighbor.word(1)); a != r.addr {
-		return false
-	}
-	c.done[name], c.done[neighbor] = true, true
+	in := c.instance(r)
+	c.done[k.node.find("name")] = true
+	c.take(in, neighborIP...)
 	c.setting(s, r, k, "delay_loop", "connect_timeout", "retry", "delay_before_retry")
 	k.add("type", "bfd", from(k.node))
 	k.add("bfd_min_tx", c.milliseconds(in, "min_tx", 10*time.Millisecond), origin(in, "min_tx"))
@@ -47,6 +42,29 @@ func (c checkConverter) bfd(s *server, r real, k *check) bool {
 		k.add("port", int64(3784), "keepalived has one port for any number of hops")
 	}
 	return true
+}
+
+var neighborIP = []string{"neighbor_ip", "neighbour_ip"}
+
+// instance returns the bfd_instance of a real_server's BFD_CHECK, nil if there is none with its address.
+func (c checkConverter) instance(r real) *node {
+	name := instanceName(r.node.find("BFD_CHECK"))
+	for _, in := range c.top.all("bfd_instance") {
+		for _, n := range in.all(neighborIP...) {
+			if a, _ := netip.ParseAddr(n.word(1)); a == r.addr && name != "" && in.word(1) == name {
+				return in
+			}
+		}
+	}
+	return nil
+}
+
+// instanceName returns the bfd_instance that a BFD_CHECK names, "" without one.
+func instanceName(check *node) string {
+	if check == nil || check.find("name") == nil {
+		return ""
+	}
+	return check.find("name").word(1)
 }
 
 // origin returns the directive of a value, or that it is keepalived's default.

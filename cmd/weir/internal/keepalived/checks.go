@@ -75,6 +75,8 @@ func (c checkConverter) check(s *server) *check {
 			without++
 		case found == nil:
 			found = k
+		case !found.same(k) && found.node.name() == "BFD_CHECK" && k.node.name() == "BFD_CHECK":
+			c.leave(k.node, fmt.Sprintf("%s gets the parameters of bfd_instance %s: %s", r.addr, instanceName(found.node), oneCheck))
 		case !found.same(k):
 			c.leave(k.node, "all backends of a service have the same check, that of "+found.node.at.Brief())
 		}

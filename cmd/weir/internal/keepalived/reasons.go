@@ -11,7 +11,7 @@ const (
 	snmp          = "weir has /metrics in place of SNMP and D-Bus"
 	protocol      = "it is for VRRP; [fleet] configures the members of a fleet"
 	neighbors     = "weir announces a move to neighbors several times, and again every l2.garp_interval"
-	otherNeighbor = "weir has BFD sessions with real servers: without a bfd_instance that has its address as neighbor_ip, a virtual_server over TCP gets a check of type tcp"
+	otherNeighbor = "unless each real_server of a virtual_server has a bfd_instance with its address as neighbor_ip, a check of type tcp replaces it, over TCP"
 	bfdParameters = "of a bfd_instance that a BFD_CHECK uses"
 	natOPS        = "with NAT, replies would come from the address of the real_server and not from the VIP"
 	onlyUDP       = "IPVS has one-packet scheduling only for UDP"
