@@ -42,6 +42,9 @@ func (c *Check) port() uint16 {
 	return c.Port
 }
 
+// LinkBFDPort is the port of sessions over one link, which those of BGP peers have too.
+const LinkBFDPort = bfd.Port
+
 // BFDPort returns the port of the packets in both directions.
 func (c *Check) BFDPort() uint16 {
 	switch {
@@ -50,7 +53,7 @@ func (c *Check) BFDPort() uint16 {
 	case c.BFD.MaxHops > 0:
 		return bfd.MultihopPort
 	}
-	return bfd.Port
+	return LinkBFDPort
 }
 
 // set replaces all sessions. Those that stay the same continue.

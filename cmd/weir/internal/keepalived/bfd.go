@@ -17,8 +17,8 @@ func (c checkConverter) bfd(s *server, r real, k *check) bool {
 		return false
 	}
 	in := c.instance(r)
-	c.done[k.node.find("name")] = true
-	c.take(in, neighborIP...)
+	c.take(k.node, "name")
+	c.take(in, "neighbor_ip", "neighbour_ip")
 	c.setting(s, r, k, "delay_loop", "connect_timeout", "retry", "delay_before_retry")
 	k.add("type", "bfd", from(k.node))
 	k.add("bfd_min_tx", c.milliseconds(in, "min_tx", 10*time.Millisecond), origin(in, "min_tx"))
@@ -44,27 +44,18 @@ func (c checkConverter) bfd(s *server, r real, k *check) bool {
 	return true
 }
 
-var neighborIP = []string{"neighbor_ip", "neighbour_ip"}
-
 // instance returns the bfd_instance of a real_server's BFD_CHECK, nil if there is none with its address.
 func (c checkConverter) instance(r real) *node {
-	name := instanceName(r.node.find("BFD_CHECK"))
-	for _, in := range c.top.all("bfd_instance") {
-		for _, n := range in.all(neighborIP...) {
-			if a, _ := netip.ParseAddr(n.word(1)); a == r.addr && name != "" && in.word(1) == name {
+	check := append(r.node.all("BFD_CHECK"), &node{})[0]
+	for _, n := range check.all("name") {
+		for _, in := range c.top.all("bfd_instance") {
+			neighbor := append(in.all("neighbor_ip", "neighbour_ip"), &node{})[0]
+			if a, _ := netip.ParseAddr(neighbor.word(1)); a == r.addr && in.word(1) == n.word(1) {
 				return in
 			}
 		}
 	}
 	return nil
-}
-
-// instanceName returns the bfd_instance that a BFD_CHECK names, "" without one.
-func instanceName(check *node) string {
-	if check == nil || check.find("name") == nil {
-		return ""
-	}
-	return check.find("name").word(1)
 }
 
 // origin returns the directive of a value, or that it is keepalived's default.

@@ -75,8 +75,6 @@ func (c checkConverter) check(s *server) *check {
 			without++
 		case found == nil:
 			found = k
-		case !found.same(k) && found.node.name() == "BFD_CHECK" && k.node.name() == "BFD_CHECK":
-			c.leave(k.node, fmt.Sprintf("%s gets the parameters of bfd_instance %s: %s", r.addr, instanceName(found.node), oneCheck))
 		case !found.same(k):
 			c.leave(k.node, "all backends of a service have the same check, that of "+found.node.at.Brief())
 		}
@@ -106,18 +104,14 @@ func (c checkConverter) best(s *server, r real) *check {
 
 // make returns the check of a block, nil if weir does not support it.
 func (c checkConverter) make(s *server, r real, n *node) *check {
-	k := &check{node: n}
+	k, ok := &check{node: n}, true
 	switch n.name() {
 	case "HTTP_GET", "SSL_GET":
 		c.http(s, r, k)
 	case "DNS_CHECK":
-		if !c.dns(k) {
-			return nil
-		}
+		ok = c.dns(k)
 	case "UDP_CHECK":
-		if !c.udp(k) {
-			return nil
-		}
+		ok = c.udp(k)
 	case "TCP_CHECK":
 		k.add("type", "tcp", from(n))
 	case "SMTP_CHECK":
@@ -125,22 +119,19 @@ func (c checkConverter) make(s *server, r real, n *node) *check {
 	case "PING_CHECK":
 		k.add("type", "ping", from(n))
 	case "FILE_CHECK":
-		if !c.file(k) {
-			return nil
-		}
+		ok = c.file(k)
 	case "MISC_CHECK":
-		if !c.misc(r, k) {
-			return nil
-		}
+		ok = c.misc(r, k)
 	default:
 		if c.bfd(s, r, k) {
 			return k
 		}
-		if s.proto != "tcp" {
-			return nil
-		}
+		ok = s.proto == "tcp"
 		c.leave(n, otherNeighbor)
 		k.add("type", "tcp", "in place of "+from(n))
+	}
+	if !ok {
+		return nil
 	}
 	if p := n.find("connect_port"); p != nil && !portless(n) {
 		c.done[p] = true

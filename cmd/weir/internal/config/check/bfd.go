@@ -9,11 +9,10 @@ import (
 	"weir/cmd/weir/internal/config/serving"
 	"weir/cmd/weir/internal/config/vips"
 	"weir/lb/health"
-	"weir/lb/health/bfd"
 )
 
 // bfd reports different sessions with one address and port: two hosts have one session (RFC 5881, 2).
-// Those of BGP are on bfd.Port.
+// Those of BGP are over one link.
 func (d serviceCheck) bfd() {
 	first := map[netip.AddrPort]*serving.Service{}
 	for _, s := range d.Services {
@@ -30,7 +29,7 @@ func (d serviceCheck) bfd() {
 				break
 			}
 			first[at] = s
-			if d.VIPs.BGP == nil || at.Port() != bfd.Port {
+			if d.VIPs.BGP == nil || at.Port() != health.LinkBFDPort {
 				continue
 			}
 			if i := slices.IndexFunc(d.VIPs.BGP.Peers, func(p *vips.Peer) bool { return p.BFD.Enabled && p.Address == at.Addr() }); i >= 0 {
