@@ -137,8 +137,8 @@ func (s staleFlows) has(f flow) bool {
 }
 
 // dumps returns the lists of flows that have all of s. For each of them the kernel walks its whole
-// table. So there is one for each family, if all flows have one destination, as with a new VIP.
-// Otherwise there are at most two.
+// table, and returning a flow takes longer than passing it. So there is one list for each family, if
+// all flows have one destination, as with a new VIP. Otherwise there are at most two.
 func (s staleFlows) dumps() (out []flowDump) {
 	var all []netip.Addr // the destinations
 	for rs := range s.backends {
@@ -158,7 +158,7 @@ func (s staleFlows) dumps() (out []flowDump) {
 		pools := slices.ContainsFunc(s.pools, func(p netip.Prefix) bool { return !other(p.Addr()) })
 		switch {
 		case len(to) == 1 && !pools:
-			out = append(out, flowDump{family: f, to: to[0]})
+			out = append(out, flowDump{family: f, to: to[0], udp: !s.local(to[0])})
 		case len(to) > 0 || pools:
 			out = append(out, flowDump{family: f, udp: true})
 			if pools || slices.ContainsFunc(to, s.local) {
@@ -169,8 +169,9 @@ func (s staleFlows) dumps() (out []flowDump) {
 	return out
 }
 
-// flowDump is a list of the flows of a family: those to an address, or all of UDP, or those of all
-// protocols without a reply. The latter are few, except with direct routing and tunnels.
+// flowDump is a list of the flows of a family to one address, if to is valid, and of UDP, if udp is
+// set. With neither it is that of all flows without a reply. They are few, except with direct routing
+// and tunnels.
 type flowDump struct {
 	family lb.Family
 	to     netip.Addr
@@ -186,20 +187,22 @@ func (d flowDump) put(e *encoder) {
 		e.be32(ctaStatusMask, seenReply)
 		return
 	}
-	flags := uint32(filterProtoNum)
+	flags := uint32(0)
 	tuple := e.nest(nl.CTA_TUPLE_ORIG)
-	if d.udp {
-		proto := e.nest(nl.CTA_TUPLE_PROTO)
-		e.u8(nl.CTA_PROTO_NUM, uint8(lb.UDP))
-		e.end(proto)
-	} else {
-		flags = filterIPDst
+	if d.to.IsValid() {
+		flags |= filterIPDst
 		ip, typ := e.nest(nl.CTA_TUPLE_IP), uint16(nl.CTA_IP_V4_DST)
 		if d.family == lb.IPv6 {
 			typ = nl.CTA_IP_V6_DST
 		}
 		e.addr(typ, d.to)
 		e.end(ip)
+	}
+	if d.udp {
+		flags |= filterProtoNum
+		proto := e.nest(nl.CTA_TUPLE_PROTO)
+		e.u8(nl.CTA_PROTO_NUM, uint8(lb.UDP))
+		e.end(proto)
 	}
 	e.end(tuple)
 	filter := e.nest(ctaFilter)
