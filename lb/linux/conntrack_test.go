@@ -195,6 +195,62 @@ func TestStaleFlowsAreRemoved(t *testing.T) {
 	}
 }
 
+// Backends come back while a walk is in progress, or due. A flow that began since must stay.
+func TestFlowsOfBackendsThatAreBackStay(t *testing.T) {
+	inNamespace(t)
+	fe := lb.Frontend{Addr: netip.MustParseAddr("192.0.2.20"), Port: 53, Proto: lb.UDP}
+	vip, one, two := netip.AddrPortFrom(fe.Addr, fe.Port), netip.MustParseAddrPort("10.2.0.11:53"), netip.MustParseAddrPort("10.2.0.12:53")
+	server := lb.VirtualServer{Frontend: fe}
+	backend := func(a netip.AddrPort) lb.RealServer { return lb.RealServer{Frontend: fe, Addr: a} }
+	op := func(v lb.Verb, o lb.Object) lb.Op { return lb.Op{Verb: v, Object: o} }
+	for _, tt := range []struct {
+		name        string
+		gone, later []lb.Op
+		want        []netip.AddrPort // the backends of the flows that stay
+	}{
+		{"backends go", []lb.Op{op(lb.Delete, backend(one)), op(lb.Delete, backend(two))}, nil, nil},
+		{"one is back", []lb.Op{op(lb.Delete, backend(one)), op(lb.Delete, backend(two))}, []lb.Op{op(lb.Add, backend(one))}, []netip.AddrPort{one}},
+		{"one is back and goes", []lb.Op{op(lb.Delete, backend(one)), op(lb.Delete, backend(two))}, []lb.Op{op(lb.Add, backend(one)), op(lb.Delete, backend(one))}, nil},
+		{"the frontend is back with one", []lb.Op{op(lb.Delete, server)}, []lb.Op{op(lb.Add, server), op(lb.Add, backend(one))}, []netip.AddrPort{one}},
+		{"the frontend is back and goes", []lb.Op{op(lb.Delete, server)}, []lb.Op{op(lb.Add, server), op(lb.Add, backend(one)), op(lb.Delete, server)}, nil},
+	} {
+		for _, walking := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, walking=%t", tt.name, walking), func(t *testing.T) {
+				r := newFlowRemover(&Traffic{}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+				defer r.conntrack.conn.close()
+				all := []flow{{proto: lb.UDP, vip: vip, backend: one, replied: true}, {proto: lb.UDP, vip: vip, backend: two, replied: true}}
+				putFlows(t, r.conntrack, all)
+				defer func() {
+					_ = r.conntrack.forget(t.Context(), r.conntrack.stale([]lb.Op{op(lb.Delete, server)}, []error{nil}, false), func(flow) bool { return false })
+				}()
+				r.idle = make(chan struct{}) // a walk is in progress, and ends below
+				change := func(ops []lb.Op) {
+					for _, o := range ops {
+						r.remove(r.conntrack.stale([]lb.Op{o}, []error{nil}, false))
+					}
+				}
+				begun := newStaleFlows()
+				change(tt.gone)
+				if walking {
+					begun, r.due = r.due, newStaleFlows()
+				}
+				change(tt.later)
+				if err := r.conntrack.forget(t.Context(), begun, r.valid); err != nil {
+					t.Fatal(err)
+				}
+				r.walk()
+				got, want := listFlows(t, r.conntrack, flowDump{family: lb.IPv4, to: fe.Addr}.put), map[flowID]bool{}
+				for _, a := range tt.want {
+					want[flowID{lb.UDP, vip, a}] = true
+				}
+				if !maps.Equal(got, want) {
+					t.Errorf("left are %v, want %v", got, want)
+				}
+			})
+		}
+	}
+}
+
 // putFlow adds a flow of a client's port to conntrack.
 func putFlow(e *encoder, port uint16, f flow) {
 	const confirmed, dstNATDone = 1 << 3, 1 << 8 // IPS_CONFIRMED, IPS_DST_NAT_DONE

@@ -21,9 +21,9 @@ import (
 // gone. Others are older than weir's frontend or address, so that the box itself replied to them or
 // routed them elsewhere.
 type staleFlows struct {
-	backends  map[lb.RealServer]bool // by ID
-	servers   map[lb.Frontend]bool
-	frontends map[lb.Frontend]bool // of UDP
+	backends  map[lb.RealServer]bool // by ID: true if it is gone, false if it is back
+	servers   map[lb.Frontend]bool   // whose backends are gone, unless they are back
+	frontends map[lb.Frontend]bool   // of UDP
 	addrs     map[netip.Addr]bool
 	pools     []netip.Prefix
 }
@@ -33,16 +33,24 @@ func newStaleFlows() staleFlows {
 }
 
 func (s staleFlows) empty() bool {
-	return len(s.backends)+len(s.servers)+len(s.frontends)+len(s.addrs)+len(s.pools) == 0
+	for _, gone := range s.backends {
+		if gone {
+			return false
+		}
+	}
+	return len(s.servers)+len(s.frontends)+len(s.addrs)+len(s.pools) == 0
 }
 
-// add adds other flows.
-func (s *staleFlows) add(other staleFlows) {
-	maps.Copy(s.backends, other.backends)
-	maps.Copy(s.servers, other.servers)
-	maps.Copy(s.frontends, other.frontends)
-	maps.Copy(s.addrs, other.addrs)
-	s.pools = append(s.pools, other.pools...)
+// add adds the flows of later changes. A backend that is back has valid flows again.
+func (s *staleFlows) add(later staleFlows) {
+	if len(later.servers) > 0 {
+		maps.DeleteFunc(s.backends, func(rs lb.RealServer, gone bool) bool { return !gone && later.servers[rs.Frontend] })
+	}
+	maps.Copy(s.backends, later.backends)
+	maps.Copy(s.servers, later.servers)
+	maps.Copy(s.frontends, later.frontends)
+	maps.Copy(s.addrs, later.addrs)
+	s.pools = append(s.pools, later.pools...)
 }
 
 // stale returns the flows that ops have made stale. byRules reports whether virtual servers
@@ -55,9 +63,12 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
 			switch {
 			case errs[i] != nil || !c.serves(o.Frontend):
 			case op.Verb == lb.Delete:
-				c.goneBackend(o, s)
-			case op.Verb == lb.Add && byRules:
-				c.newBackend(o.Frontend, s)
+				c.setBackend(o, true, s)
+			case op.Verb == lb.Add:
+				c.setBackend(o, false, s)
+				if byRules {
+					c.newBackend(o.Frontend, s)
+				}
 			}
 		case lb.VirtualServer:
 			if op.Verb == lb.Delete && errs[i] == nil && c.serves(o.Frontend) {
@@ -88,15 +99,15 @@ func (c *conntrack) serves(f lb.Frontend) bool {
 	return f.Proto == lb.UDP || len(c.byMark[f]) > 0
 }
 
-// goneBackend makes flows to a backend stale. Some flows to a frontend with a mark may be of
+// setBackend makes flows to a backend stale if it is gone, and otherwise valid. Some flows to a frontend with a mark may be of
 // clients outside, and alive: they keep their addresses and their backend, so that conntrack
 // restores them with their next packet.
-func (c *conntrack) goneBackend(o lb.RealServer, s staleFlows) {
+func (c *conntrack) setBackend(o lb.RealServer, gone bool, s staleFlows) {
 	if o.Frontend.Mark == 0 {
-		s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = true
+		s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = gone
 	}
 	for fe := range c.byMark[o.Frontend] {
-		s.backends[lb.RealServer{Frontend: fe, Addr: o.At(fe.Port)}] = true
+		s.backends[lb.RealServer{Frontend: fe, Addr: o.At(fe.Port)}] = gone
 	}
 }
 
@@ -129,11 +140,23 @@ func (s staleFlows) local(a netip.Addr) bool {
 // has reports whether a flow must be deleted. One that was answered ends by itself, except with
 // UDP.
 func (s staleFlows) has(f flow) bool {
-	fe := lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: f.proto}
-	if f.vip == f.backend && (s.frontends[fe] || s.local(fe.Addr)) {
+	rs := f.server()
+	if f.vip == f.backend && (s.frontends[rs.Frontend] || s.local(rs.Frontend.Addr)) {
 		return f.proto == lb.UDP || !f.replied
 	}
-	return f.proto == lb.UDP && (s.servers[fe] || s.backends[lb.RealServer{Frontend: fe, Addr: f.backend}])
+	gone, known := s.backends[rs]
+	return f.proto == lb.UDP && (gone || !known && s.servers[rs.Frontend])
+}
+
+// back reports whether the backend of a flow is back.
+func (s staleFlows) back(f flow) bool {
+	gone, known := s.backends[f.server()]
+	return known && !gone
+}
+
+// server returns the ID of the real server of a flow.
+func (f flow) server() lb.RealServer {
+	return lb.RealServer{Frontend: lb.Frontend{Addr: f.vip.Addr(), Port: f.vip.Port(), Proto: f.proto}, Addr: f.backend}
 }
 
 // dumps returns the lists of flows that have all of s. For each of them the kernel walks its whole
@@ -141,8 +164,10 @@ func (s staleFlows) has(f flow) bool {
 // all flows have one destination, as with a new VIP. Otherwise there are at most two.
 func (s staleFlows) dumps() (out []flowDump) {
 	var all []netip.Addr // the destinations
-	for rs := range s.backends {
-		all = append(all, rs.Frontend.Addr)
+	for rs, gone := range s.backends {
+		if gone {
+			all = append(all, rs.Frontend.Addr)
+		}
 	}
 	for fe := range s.servers {
 		all = append(all, fe.Addr)
@@ -210,8 +235,8 @@ func (d flowDump) put(e *encoder) {
 	e.end(filter)
 }
 
-// forget deletes stale flows, and changes nothing else.
-func (c *conntrack) forget(ctx context.Context, s staleFlows) error {
+// forget deletes stale flows that are not valid again after their search, and changes nothing else.
+func (c *conntrack) forget(ctx context.Context, s staleFlows, valid func(flow) bool) error {
 	var all []error
 	for _, dump := range s.dumps() {
 		var gone []flow
@@ -226,6 +251,7 @@ func (c *conntrack) forget(ctx context.Context, s staleFlows) error {
 		if err != nil {
 			return fmt.Errorf("list stale connections: %w", err)
 		}
+		gone = slices.DeleteFunc(gone, valid)
 		errs := c.conn.exchange(ctx, len(gone), func(e *encoder, i int) { putFlowDelete(e, dump.family, gone[i]) })
 		for _, err := range errs {
 			if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -244,7 +270,7 @@ type flowRemover struct {
 	log       *slog.Logger
 
 	mu   sync.Mutex
-	due  staleFlows
+	due  staleFlows    // of changes since the walk in progress began
 	idle chan struct{} // closed at the end of the walks in progress; nil if there are none
 }
 
@@ -258,17 +284,20 @@ func newFlowRemover(count *Traffic, log *slog.Logger) *flowRemover {
 // remove deletes stale flows. It returns when they are gone, or after flowsPatience. What is added
 // during a walk is deleted by the next one, so that many steps of a pass share a walk.
 func (r *flowRemover) remove(s staleFlows) {
-	if s.empty() {
+	r.mu.Lock()
+	if r.idle == nil && s.empty() {
+		r.mu.Unlock()
 		return
 	}
-	r.mu.Lock()
 	r.due.add(s)
 	if r.idle == nil {
 		r.idle = make(chan struct{})
 		go r.walk()
 	}
 	r.mu.Unlock()
-	r.wait(time.After(flowsPatience))
+	if !s.empty() {
+		r.wait(time.After(flowsPatience))
+	}
 }
 
 // walk deletes what is due until nothing is.
@@ -284,10 +313,18 @@ func (r *flowRemover) walk() {
 		if s.empty() {
 			return
 		}
-		if err := r.conntrack.forget(context.Background(), s); err != nil {
+		if err := r.conntrack.forget(context.Background(), s, r.valid); err != nil {
 			r.log.Warn("removal of stale flows failed", "error", err)
 		}
 	}
+}
+
+// valid reports whether the backend of a flow is back since the walk in progress began. Only a flow
+// that begins and is listed before Apply returns from that addition can still be deleted.
+func (r *flowRemover) valid(f flow) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.due.back(f)
 }
 
 // wait waits for the end of the walks, or of the patience.
