@@ -251,6 +251,23 @@ func TestFlowsOfBackendsThatAreBackStay(t *testing.T) {
 	}
 }
 
+// A pass of 100 steps would wait a second, if each of them waited for a walk in progress.
+func TestChangesDuringAWalkDoNotWait(t *testing.T) {
+	r := &flowRemover{due: newStaleFlows(), idle: make(chan struct{})}
+	s := newStaleFlows()
+	s.addrs[netip.MustParseAddr("192.0.2.10")] = true
+	begun := time.Now()
+	for range 100 {
+		r.remove(s)
+	}
+	if took := time.Since(begun); took > 50*flowsPatience {
+		t.Errorf("100 changes took %v", took)
+	}
+	if r.due.empty() {
+		t.Error("the next walk has nothing to do")
+	}
+}
+
 // putFlow adds a flow of a client's port to conntrack.
 func putFlow(e *encoder, port uint16, f flow) {
 	const confirmed, dstNATDone = 1 << 3, 1 << 8 // IPS_CONFIRMED, IPS_DST_NAT_DONE

@@ -281,21 +281,21 @@ func newFlowRemover(count *Traffic, log *slog.Logger) *flowRemover {
 	return &flowRemover{conntrack: newConntrack(count), log: log, due: newStaleFlows()}
 }
 
-// remove deletes stale flows. It returns when they are gone, or after flowsPatience. What is added
-// during a walk is deleted by the next one, so that many steps of a pass share a walk.
+// remove deletes stale flows. It returns when they are gone, or after flowsPatience. During a walk it
+// returns at once, so that the many steps of a pass do not wait one by one: they share the next walk.
 func (r *flowRemover) remove(s staleFlows) {
 	r.mu.Lock()
-	if r.idle == nil && s.empty() {
-		r.mu.Unlock()
-		return
+	walking := r.idle != nil
+	if walking || !s.empty() {
+		r.due.add(s)
 	}
-	r.due.add(s)
-	if r.idle == nil {
+	begin := !walking && !s.empty()
+	if begin {
 		r.idle = make(chan struct{})
 		go r.walk()
 	}
 	r.mu.Unlock()
-	if !s.empty() {
+	if begin {
 		r.wait(time.After(flowsPatience))
 	}
 }
