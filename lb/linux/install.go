@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"weir/lb"
 )
@@ -93,6 +94,11 @@ func (r *rules) configure(c Config) {
 		r.former = r.form()
 	}
 	r.want, r.accepted, r.inPlace = want, nil, false
+}
+
+// explain adds the probable reason to an error of iptables.
+func (r *rules) explain(err error, more ...xtNeed) error {
+	return r.iptables.explain(err, slices.Concat(r.config.moreNeeds(r.family), more)...)
 }
 
 // form returns the wanted rules as this system prints them.

@@ -110,7 +110,7 @@ func needPrivilege(err error) error {
 // xtNeed is a match or target with its module.
 type xtNeed struct{ kind, name, module string }
 
-// xtNeeds are those of the static rules.
+// xtNeeds are those of the static rules of all configurations.
 var xtNeeds = []xtNeed{
 	{"matches", "addrtype", "xt_addrtype"},
 	{"matches", "comment", "xt_comment"},
@@ -123,6 +123,18 @@ var xtNeeds = []xtNeed{
 	{"targets", "MASQUERADE", "xt_MASQUERADE"},
 	{"targets", "REJECT", "REJECT"},
 	{"targets", "SET", "xt_set"},
+}
+
+// moreNeeds returns those of the static rules that only some configurations have.
+func (c Config) moreNeeds(f lb.Family) (out []xtNeed) {
+	tunnels := c.Decapsulates && f == lb.IPv4
+	if tunnels || c.SloppyTCP {
+		out = append(out, xtNeed{"matches", "tcp", "xt_tcpudp"})
+	}
+	if tunnels {
+		out = append(out, xtNeed{"targets", "TCPMSS", "xt_TCPMSS"})
+	}
+	return out
 }
 
 // missingXT returns the modules that the rules of a family need and that the kernel has not

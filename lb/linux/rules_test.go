@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +72,32 @@ func TestRules(t *testing.T) {
 		c := DefaultConfig()
 		test.change(&c)
 		golden(t, test.name+".rules", restoreText(iptablesRules(c, test.family, byIPVS, nil), nil))
+	}
+}
+
+// An error of iptables-restore, and weir doctor, can name these modules only.
+func TestMatchesAndTargetsHaveTheirModules(t *testing.T) {
+	t.Parallel()
+	all := DefaultConfig()
+	all.ClusterCIDRs, all.LocalInterfaces = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, []string{"cni0"}
+	all.SloppyTCP, all.CheckVIPs, all.Decapsulates, all.TunnelMTU = true, true, true, 1500
+	word := regexp.MustCompile(`-m ([a-z]+)|-j ([A-Z]+)(?: |$)`)
+	for _, c := range []Config{DefaultConfig(), all} {
+		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+			needs := slices.Concat(xtNeeds, c.moreNeeds(f))
+			for line := range strings.Lines(restoreText(iptablesRules(c, f, byIPVS, nil), nil)) {
+				for _, m := range word.FindAllStringSubmatch(strings.TrimSpace(line), -1) {
+					name := m[1] + m[2]
+					known := slices.ContainsFunc(needs, func(n xtNeed) bool { return n.name == name })
+					if !known && !slices.Contains([]string{"ACCEPT", "DROP", "RETURN", "icmp"}, name) { // in ip_tables itself
+						t.Errorf("%s: no module of %q is known", f, name)
+					}
+				}
+			}
+			if tunnels := slices.Contains(Modules(c, nil), "xt_TCPMSS"); tunnels != c.Decapsulates {
+				t.Errorf("weir doctor expects xt_TCPMSS: %t", tunnels)
+			}
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // routed them elsewhere.
 type staleFlows struct {
 	backends  map[lb.RealServer]bool // by ID: true if it is gone, false if it is back
-	servers   map[lb.Frontend]bool   // whose backends are gone, unless they are back
+	servers   map[lb.Frontend]bool   // all their backends are gone, unless they are back
 	frontends map[lb.Frontend]bool   // of UDP
 	addrs     map[netip.Addr]bool
 	pools     []netip.Prefix

@@ -146,12 +146,12 @@ func (t Tables) KubeProxy() []Chain {
 var nftModules = []string{"nf_tables", "nft_chain_nat", "nft_ct", "nft_fib_ipv4", "nft_fib_ipv6", "nft_masq", "nft_nat", "nft_reject_ipv4", "nft_reject_ipv6"}
 
 // xtModules are those of ipset and iptables.
-func xtModules() []string {
+func xtModules(c Config) []string {
 	out := []string{"ip_set", "xt_set"}
 	for _, s := range lb.Sets() {
 		out = append(out, "ip_set_"+strings.NewReplacer(":", "_", ",", "").Replace(s.Type()))
 	}
-	for _, need := range xtNeeds {
+	for _, need := range slices.Concat(xtNeeds, c.moreNeeds(lb.IPv4)) {
 		if strings.HasPrefix(need.module, "xt_") && need.module != "xt_MASQUERADE" { // ipt_MASQUERADE before Linux 5.2
 			out = append(out, need.module)
 		}
@@ -159,19 +159,19 @@ func xtModules() []string {
 	return out
 }
 
-// Modules returns the modules that weir's sets and rules need, with ModeIPVS also IPVS and
-// some schedulers. Any of them may be built into the kernel.
-func Modules(mode Mode, backend Backend, schedulers []string) []string {
+// Modules returns the modules that the sets and rules of a configuration need, with ModeIPVS also
+// IPVS and some schedulers. Any of them may be built into the kernel.
+func Modules(c Config, schedulers []string) []string {
 	out := []string{"nf_conntrack", "nf_nat"}
-	if backend == NFTables {
+	if c.Backend == NFTables {
 		out = append(out, nftModules...)
 	} else {
-		out = append(out, xtModules()...)
+		out = append(out, xtModules(c)...)
 	}
-	if mode == ModeNetfilter && backend == NFTables {
+	if c.Mode == ModeNetfilter && c.Backend == NFTables {
 		out = append(out, "nft_numgen")
 	}
-	if mode == ModeIPVS || mode == "" {
+	if c.Mode == ModeIPVS || c.Mode == "" {
 		out = append(out, "ip_vs")
 		for _, s := range schedulers {
 			out = append(out, "ip_vs_"+s)

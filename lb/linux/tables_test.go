@@ -73,7 +73,7 @@ func TestReadTablesAsksOnlyForPresentTables(t *testing.T) {
 }
 
 func TestModulesAreThoseOfTheMode(t *testing.T) {
-	with, without := Modules(ModeIPVS, AutoBackend, []string{"mh", "rr"}), Modules(ModeNetfilter, AutoBackend, []string{"mh"})
+	with, without := Modules(Config{Mode: ModeIPVS}, []string{"mh", "rr"}), Modules(Config{Mode: ModeNetfilter}, []string{"mh"})
 	more := map[string]bool{}
 	for _, m := range with {
 		more[m] = true
@@ -84,7 +84,7 @@ func TestModulesAreThoseOfTheMode(t *testing.T) {
 	if d := cmp.Diff(map[string]bool{"ip_vs": true, "ip_vs_mh": true, "ip_vs_rr": true}, more); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if native := Modules(ModeNetfilter, NFTables, nil); !slices.Contains(native, "nft_numgen") || slices.Contains(native, "xt_set") {
+	if native := Modules(Config{Mode: ModeNetfilter, Backend: NFTables}, nil); !slices.Contains(native, "nft_numgen") || slices.Contains(native, "xt_set") {
 		t.Errorf("with nf_tables %v", native)
 	}
 	for _, m := range []string{"ip_set_hash_ipportnet", "ip_set_bitmap_port", "xt_set", "xt_conntrack"} {

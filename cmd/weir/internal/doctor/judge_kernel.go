@@ -59,13 +59,13 @@ func noIPVS(f box) []Finding {
 // noModules reports modules that are neither built in nor loadable. The kernel loads a
 // loadable one by itself.
 func noModules(f box) []Finding {
-	mode := linux.ModeIPVS
+	c := linux.Config{Mode: linux.ModeIPVS, Backend: facts.Backend(&f.Facts), Decapsulates: f.Config != nil && len(f.Config.Kernel.DecapsulateFrom) > 0}
 	if !facts.UsesIPVS(&f.Facts) {
-		mode = linux.ModeNetfilter
+		c.Mode, c.Decapsulates = linux.ModeNetfilter, false
 	}
 	served := facts.ServedBy(&f.Facts)
 	var lacks, hidden []string
-	for _, m := range linux.Modules(mode, facts.Backend(&f.Facts), served.Schedulers) {
+	for _, m := range linux.Modules(c, served.Schedulers) {
 		switch state := f.Kernel.Modules[m]; {
 		case m == "ip_vs": // it has its own check
 		case state == facts.Absent:

@@ -99,7 +99,7 @@ func healthy(t testing.TB) facts.Facts {
 		SysctlFiles: []facts.SysctlLine{{File: "/etc/sysctl.d/a.conf", Name: "net.ipv4.ip_forward", Value: "1", Line: 1}},
 	}
 	f.Network.Links[1].Kind = "bridge"
-	for _, m := range linux.Modules(linux.ModeIPVS, linux.AutoBackend, []string{"rr", "wrr", "mh", "wlc"}) {
+	for _, m := range linux.Modules(linux.Config{Decapsulates: true}, []string{"rr", "wrr", "mh", "wlc"}) {
 		f.Kernel.Modules[m] = facts.Loaded
 	}
 	for _, s := range (box{f}).neededSysctls() {
@@ -229,6 +229,9 @@ var kernelIlls = []ill{
 		f.Config.Services[0].Scheduler.Name, f.Kernel.Modules["ip_vs_mh"] = "mh", facts.Absent
 	}},
 	{"modules", Error, "lacks xt_set", "modprobe -a xt_set", func(f *facts.Facts) { f.Kernel.Modules["xt_set"] = facts.Absent }},
+	{"modules", Error, "lacks xt_TCPMSS", "modprobe -a xt_TCPMSS", func(f *facts.Facts) {
+		f.Config.Kernel.DecapsulateFrom, f.Kernel.Modules["xt_TCPMSS"] = []netip.Addr{netip.MustParseAddr("10.1.0.9")}, facts.Absent
+	}},
 	{"modules", Unknown, "there is no /lib/modules/6.1.0-1-amd64", "", func(f *facts.Facts) { notThere(f); f.Kernel.Modules["xt_set"] = facts.Hidden }},
 	{"ipvs-table", Warning, "100000 connections in 4096 buckets", "conn_tab_bits=20", func(f *facts.Facts) { f.Kernel.IPVSConns = 100000 }},
 	{"conntrack-room", Warning, "has 90 of at most 100 connections (90%)", "nf_conntrack_max=262144", func(f *facts.Facts) { f.Conntrack.Count, f.Conntrack.Max = 90, 100 }},

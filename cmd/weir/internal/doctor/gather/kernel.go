@@ -29,7 +29,7 @@ func (g host) kernel(ctx context.Context) (func(*facts.Facts), error) {
 	k := facts.Kernel{Release: release, Modules: map[string]facts.ModuleState{}}
 	loadable := g.loadable(release)
 	schedulers := slices.Sorted(maps.Keys(lb.Schedulers))
-	all := append(linux.Modules(linux.ModeIPVS, linux.AutoBackend, schedulers), linux.Modules(linux.ModeIPVS, linux.NFTables, nil)...)
+	all := append(linux.Modules(linux.Config{Decapsulates: true}, schedulers), linux.Modules(linux.Config{Backend: linux.NFTables}, nil)...)
 	for _, m := range all {
 		switch {
 		case g.loaded(m), loadable[m] == facts.Loaded:
