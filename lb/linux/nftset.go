@@ -247,20 +247,39 @@ func (s *nftSets) sum(ctx context.Context, set lb.IPSet, again func(), each func
 // one of weir's names is left out: its creation will return an error. So is one with elements
 // that are no members: its creation removes them.
 func (s *nftSets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) error {
-	heads, err := nftSetHeads(ctx, s.conn, f, s.table)
+	present, err := s.present(ctx, f)
 	if err != nil {
 		return fmt.Errorf("list the sets of table %s %s: %w", nftTableFamily(f), s.table, err)
 	}
-	for _, set := range lb.Sets() {
-		id := lb.IPSet{Set: set, Family: f}
+	for _, id := range present {
 		s.known.mu.Lock()
-		err := s.observeSet(ctx, id, heads[s.name(id)], obs)
+		err := s.observeSet(ctx, id, obs)
 		s.known.mu.Unlock()
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("list set %s: %w", s.name(id), err)
 		}
 	}
 	return nil
+}
+
+// present returns the sets of a family that the kernel has. Nothing is known of the others: it is
+// dropped under the same lock, as a change may create one of them after that.
+func (s *nftSets) present(ctx context.Context, f lb.Family) (out []lb.IPSet, err error) {
+	s.known.mu.Lock()
+	defer s.known.mu.Unlock()
+	heads, err := nftSetHeads(ctx, s.conn, f, s.table)
+	if err != nil {
+		return nil, err
+	}
+	for _, set := range lb.Sets() {
+		id := lb.IPSet{Set: set, Family: f}
+		if heads[s.name(id)] == nftKindOf(id) {
+			out = append(out, id)
+		} else {
+			delete(s.known.ranges, id)
+		}
+	}
+	return out, nil
 }
 
 // nftSetHeads returns the properties of all sets of a table, by name.
@@ -281,12 +300,8 @@ func nftSetHeads(ctx context.Context, c *conn, f lb.Family, table string) (map[s
 	return heads, err
 }
 
-// observeSet is observe for a set with the properties have, or with none if it is missing.
-func (s *nftSets) observeSet(ctx context.Context, id lb.IPSet, have nftKind, obs *lb.Observation) error {
-	if have != nftKindOf(id) {
-		delete(s.known.ranges, id)
-		return nil
-	}
+// observeSet is observe for one set.
+func (s *nftSets) observeSet(ctx context.Context, id lb.IPSet, obs *lb.Observation) error {
 	if ofRanges(id.Set) {
 		r, err := s.observeRanges(ctx, id)
 		if err != nil {

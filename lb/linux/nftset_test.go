@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -475,6 +476,27 @@ func benchmarkMembers(b *testing.B, set lb.Set, applySets, applyMembers func(con
 	}
 	for i, step := range steps {
 		b.ReportMetric(took[i]/float64(b.N)/1e6, step.name+"-ms")
+	}
+}
+
+// An audit does not list the sets while a change creates one, and so does not take it for missing.
+func TestSetsAreNotListedDuringTheirCreation(t *testing.T) {
+	s := testNFTSets(t)
+	id := lb.IPSet{Set: lb.SetIPVSNets, Family: lb.IPv4}
+	s.known.mu.Lock()
+	conn := newConn(unix.NETLINK_NETFILTER, &Traffic{})
+	defer conn.close()
+	obs := lb.Observation{Objects: lb.Expecting(nil)}
+	read := make(chan error, 1)
+	go func() { read <- s.reader(conn).observe(t.Context(), lb.IPv4, &obs) }()
+	time.Sleep(50 * time.Millisecond)
+	err := s.create(t.Context(), id)
+	s.known.mu.Unlock()
+	if err := errors.Join(err, <-read); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := obs.Objects.Get(id); !ok {
+		t.Error("the set counts as missing")
 	}
 }
 
