@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"weir/lb"
 )
@@ -79,6 +78,7 @@ func (r *rules) prefetch(ctx context.Context) func() *prior {
 // configure sets the wanted rules. If they stay the same, the known state stays valid, and
 // Watch continues.
 func (r *rules) configure(c Config) {
+	r.needs = c.moreNeeds(r.family)
 	r.config = c
 	if r.nft != nil {
 		if r.nft.configure(c, r.stage, r.ports) {
@@ -94,11 +94,6 @@ func (r *rules) configure(c Config) {
 		r.former = r.form()
 	}
 	r.want, r.accepted, r.inPlace = want, nil, false
-}
-
-// explain adds the probable reason to an error of iptables.
-func (r *rules) explain(err error, more ...xtNeed) error {
-	return r.iptables.explain(err, slices.Concat(r.config.moreNeeds(r.family), more)...)
 }
 
 // form returns the wanted rules as this system prints them.

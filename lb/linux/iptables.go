@@ -55,6 +55,7 @@ type runner func(ctx context.Context, stdin string, name string, args ...string)
 // iptables has the programs that read and write the rules of one family.
 type iptables struct {
 	family    lb.Family
+	needs     []xtNeed // beside xtNeeds
 	run       runner
 	installed func(program string) bool // reports whether the system has it
 	// lockWait is the time for which iptables-restore waits for other programs, in whole seconds.
@@ -203,7 +204,7 @@ func (t *iptables) explain(err error, more ...xtNeed) error {
 	if t.family == lb.IPv6 {
 		tables = "ip6_tables"
 	}
-	if names := missingXT(tables, more...); len(names) > 0 {
+	if names := missingXT(tables, slices.Concat(t.needs, more)...); len(names) > 0 {
 		return missingModule(strings.Join(names, " "), err)
 	}
 	return err

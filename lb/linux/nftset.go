@@ -247,7 +247,7 @@ func (s *nftSets) sum(ctx context.Context, set lb.IPSet, again func(), each func
 // one of weir's names is left out: its creation will return an error. So is one with elements
 // that are no members: its creation removes them.
 func (s *nftSets) observe(ctx context.Context, f lb.Family, obs *lb.Observation) error {
-	present, err := s.present(ctx, f)
+	present, err := presentNFTSets(ctx, s, f)
 	if err != nil {
 		return fmt.Errorf("list the sets of table %s %s: %w", nftTableFamily(f), s.table, err)
 	}
@@ -262,9 +262,9 @@ func (s *nftSets) observe(ctx context.Context, f lb.Family, obs *lb.Observation)
 	return nil
 }
 
-// present returns the sets of a family that the kernel has. Nothing is known of the others: it is
+// presentNFTSets returns the sets of a family that the kernel has. Nothing is known of the others: it is
 // dropped under the same lock, as a change may create one of them after that.
-func (s *nftSets) present(ctx context.Context, f lb.Family) (out []lb.IPSet, err error) {
+func presentNFTSets(ctx context.Context, s *nftSets, f lb.Family) (out []lb.IPSet, err error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	heads, err := nftSetHeads(ctx, s.conn, f, s.table)
