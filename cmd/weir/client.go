@@ -73,7 +73,7 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 		return fmt.Errorf("%w (no answer on %s)", errNotRunning, socket)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("no access to %s: run as root or as a member of its group", socket)
-	case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET):
+	case err != nil && ctx.Err() == nil && !isDial(err):
 		return errEnded
 	case err != nil:
 		return fmt.Errorf("ask the daemon: %w", err)
@@ -90,6 +90,13 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 		return fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	return nil
+}
+
+// isDial reports whether an error prevented a connection. Later errors have many forms, such as io.EOF,
+// ECONNRESET and the http package's own.
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // judged is a document that reports whether everything is OK.
