@@ -27,6 +27,18 @@ global_defs {
 track_file web3 {
 	file /run/web3.state
 }
+bfd_instance web1 {
+	neighbor_ip 10.2.0.11
+	min_rx 100
+	min_tx 100
+	multiplier 5
+}
+bfd_instance web2 {
+	neighbor_ip 10.2.0.12
+	min_rx 100
+	min_tx 100
+	multiplier 5
+}
 virtual_server_group WEB {
 	192.0.2.10 80
 	192.0.2.21-22 80
@@ -113,6 +125,21 @@ virtual_server 192.0.2.28 8080 {
 			connect_ip 192.0.2.28
 			retry 0
 			connect_timeout 1
+		}
+	}
+}
+virtual_server 192.0.2.31 80 {
+	lb_kind NAT
+	protocol TCP
+	lb_algo rr
+	real_server 10.2.0.11 8080 {
+		BFD_CHECK {
+			name web1
+		}
+	}
+	real_server 10.2.0.12 8080 {
+		BFD_CHECK {
+			name web2
 		}
 	}
 }
@@ -263,6 +290,7 @@ func speaks(ctx context.Context, from *lab.Machine, vip string) error {
 // that it counts carries traffic, and each check finds the fault of a backend.
 func TestImportedKeepalived(t *testing.T) {
 	t.Parallel()
+	lab.RequireRouters(t)
 	plan := plain(lab.UML)
 	plan.Hosts = append(plan.Hosts, lab.Host{ // for the replies of DR
 		Name: "router", Forward: true, Nets: lab.Nets{"front": "10.1.0.254/24", "back": "10.2.0.254/24"},
@@ -271,6 +299,10 @@ func TestImportedKeepalived(t *testing.T) {
 	var all []*premises
 	for i := range webs {
 		all = append(all, openPremises(t, s.web(i+1)))
+	}
+	bfd := map[int]*lab.Router{}
+	for _, i := range []int{1, 2} {
+		bfd[i] = s.Router(t, s.web(i).Name(), lab.BIRD, birdBackend(i))
 	}
 	for _, command := range []string{
 		"ip addr add 192.0.2.28/32 dev lo", "ip rule add from 192.0.2.28 table 100", "ip route add default via 10.2.0.254 table 100",
@@ -281,13 +313,13 @@ func TestImportedKeepalived(t *testing.T) {
 	must(t, s.box.WriteFile(t.Context(), conf, withReals(keepalivedConf), 0o644))
 	must(t, s.box.WriteFile(t.Context(), "/run/web3.state", "0\n", 0o644))
 	out, _ := s.box.Run(within(t, time.Minute), s.weir, "import", "keepalived", conf)
-	want := "weir: 8 of 9 virtual servers imported\n" + conf + ":"
+	want := "weir: 9 of 10 virtual servers imported\n" + conf + ":"
 	if out.Code != 1 || !strings.HasPrefix(out.Stderr, want) || !strings.Contains(out.Stderr, ": error: virtual_server 192.0.2.29 80: ") {
 		t.Fatalf("exit status %d, want 1; printed:\n%s", out.Code, out.Stderr)
 	}
 	s.box.Must(t, "sh", "-ec", markNine)
 	s.run(t, out.Stdout)
-	vips := []string{"192.0.2.10:80", "192.0.2.21:80", "192.0.2.22:80", "192.0.2.23:25", "192.0.2.24:53", "192.0.2.25:80", "192.0.2.26:80", "192.0.2.27:80", "192.0.2.28:8080", "192.0.2.30:80"}
+	vips := []string{"192.0.2.10:80", "192.0.2.21:80", "192.0.2.22:80", "192.0.2.23:25", "192.0.2.24:53", "192.0.2.25:80", "192.0.2.26:80", "192.0.2.27:80", "192.0.2.28:8080", "192.0.2.30:80", "192.0.2.31:80"}
 	answered := func(vips ...string) {
 		t.Helper()
 		for _, vip := range vips {
@@ -317,6 +349,7 @@ func TestImportedKeepalived(t *testing.T) {
 		{"name unknown", func() { all[2].name.Store(false) }, "192.0.2.24:53", "10.2.0.13:53", true},
 		{"negative number in the file", func() { must(t, s.box.WriteFile(t.Context(), "/run/web3.state", "-1\n", 0o644)) }, "192.0.2.27:80", "10.2.0.13:8080", false},
 		{"VIP of a real_server", func() { s.web(1).Must(t, "ip", "addr", "del", "192.0.2.28/32", "dev", "lo") }, "192.0.2.28:8080", "10.2.0.11:8080", false},
+		{"no BFD", func() { must(t, bfd[2].Kill(t.Context())) }, "192.0.2.31:80", "10.2.0.12:8080", true},
 		{"cable", func() { must(t, s.web(2).Unplug("back")) }, "192.0.2.25:80", "10.2.0.12:8080", true},
 	} {
 		fault.do()
