@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 
@@ -255,6 +256,13 @@ func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *l
 	}
 	defer f.Close()
 	err = parseIPVS(f, t.marked, func(d dest) {
+		if d.Frontend.Mark != 0 && d.Forward == lb.Tunnel {
+			// The file lacks the family of the virtual server, and that of a tunnel may be the other one.
+			fe := d.Frontend
+			for _, fe.Addr = range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+				t.detailed[fe] = true
+			}
+		}
 		if !t.detailed[d.Frontend] {
 			t.observeDest(obs, d)
 		}
@@ -266,6 +274,7 @@ func (t *ipvsTable) observeShallow(ctx context.Context, servers []server, obs *l
 		if !t.detailed[s.Frontend] {
 			continue
 		}
+		t.orders.begin(s.Frontend) // without those of the file
 		if err := t.observeDests(ctx, s.Frontend, obs); err != nil {
 			return err
 		}

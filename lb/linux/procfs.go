@@ -15,8 +15,8 @@ import (
 
 // parseIPVS parses /proc/net/ip_vs (ip_vs_info_seq_show in ip_vs_ctl.c) and calls each for
 // every real server. The file has no limits. It has no family of a service by firewall mark
-// either: that of its real servers counts. marked returns the Frontend of a mark; real servers
-// without one are ignored.
+// either: that of its real servers counts, which is wrong for tunnels of the other family. marked
+// returns the Frontend of a mark; real servers without one are ignored.
 //
 //	TCP  C0000201:0050 wrr persistent 300 FFFFFFFF
 //	  -> 0A000007:0050      Masq    1      0          0
