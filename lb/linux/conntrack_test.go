@@ -102,8 +102,8 @@ func TestStaleFlowsTakeFewDumps(t *testing.T) {
 	}{
 		{"a backend of TCP", []lb.Op{gone(four, lb.TCP)}, nil},
 		{"a backend of UDP", []lb.Op{gone(four, lb.UDP)}, []flowDump{{family: lb.IPv4, to: four, udp: true}}},
-		{"a backend of UDP over IPv6", []lb.Op{gone(six, lb.UDP)}, []flowDump{{family: lb.IPv6, to: six, udp: true}}},
-		{"a VIP of both families", []lb.Op{address(four), gone(four, lb.UDP), address(six)}, []flowDump{{family: lb.IPv4, to: four}, {family: lb.IPv6, to: six}}},
+		{"a backend of UDP over IPv6", []lb.Op{gone(six, lb.UDP)}, []flowDump{{family: lb.IPv6, udp: true}}},
+		{"a VIP of both families", []lb.Op{address(four), gone(four, lb.UDP), address(six)}, []flowDump{{family: lb.IPv4, to: four}, {family: lb.IPv6, udp: true}, {family: lb.IPv6}}},
 		{"two VIPs", []lb.Op{address(four), address(other)}, []flowDump{{family: lb.IPv4, udp: true}, {family: lb.IPv4}}},
 		{"backends of two VIPs", []lb.Op{gone(four, lb.UDP), gone(other, lb.UDP)}, []flowDump{{family: lb.IPv4, udp: true}}},
 		{"a pool", []lb.Op{{Verb: lb.Add, Object: lb.PoolRoute{Prefix: netip.PrefixFrom(six, 128)}}}, []flowDump{{family: lb.IPv6, udp: true}, {family: lb.IPv6}}},
