@@ -99,9 +99,9 @@ func (c *conntrack) serves(f lb.Frontend) bool {
 	return f.Proto == lb.UDP || len(c.byMark[f]) > 0
 }
 
-// setBackend makes flows to a backend stale if it is gone, and otherwise valid. Some flows to a frontend with a mark may be of
-// clients outside, and alive: they keep their addresses and their backend, so that conntrack
-// restores them with their next packet.
+// setBackend makes flows to a backend stale if it is gone, and otherwise valid. Some flows to a
+// frontend with a mark may be of clients outside, and alive: they keep their addresses and their
+// backend, so that conntrack restores them with their next packet.
 func (c *conntrack) setBackend(o lb.RealServer, gone bool, s staleFlows) {
 	if o.Frontend.Mark == 0 {
 		s.backends[lb.RealServer{Frontend: o.Frontend, Addr: o.Addr}] = gone
@@ -182,7 +182,6 @@ func (s staleFlows) dumps() (out []flowDump) {
 		to := slices.DeleteFunc(slices.Compact(slices.Clone(all)), other)
 		pools := slices.ContainsFunc(s.pools, func(p netip.Prefix) bool { return !other(p.Addr()) })
 		switch {
-		// Linux 6.1 lists all IPv6 flows except those to the address: ctnetlink_filter_match_tuple is wrong there.
 		case len(to) == 1 && !pools && f == lb.IPv4:
 			out = append(out, flowDump{family: f, to: to[0], udp: !s.local(to[0])})
 		case len(to) > 0 || pools:
@@ -200,7 +199,7 @@ func (s staleFlows) dumps() (out []flowDump) {
 // and tunnels.
 type flowDump struct {
 	family lb.Family
-	to     netip.Addr
+	to     netip.Addr // IPv4: Linux 6.1 lists all IPv6 flows but those to it (ctnetlink_filter_match_tuple)
 	udp    bool
 }
 
@@ -217,11 +216,8 @@ func (d flowDump) put(e *encoder) {
 	tuple := e.nest(nl.CTA_TUPLE_ORIG)
 	if d.to.IsValid() {
 		flags |= filterIPDst
-		ip, typ := e.nest(nl.CTA_TUPLE_IP), uint16(nl.CTA_IP_V4_DST)
-		if d.family == lb.IPv6 {
-			typ = nl.CTA_IP_V6_DST
-		}
-		e.addr(typ, d.to)
+		ip := e.nest(nl.CTA_TUPLE_IP)
+		e.addr(nl.CTA_IP_V4_DST, d.to)
 		e.end(ip)
 	}
 	if d.udp {
