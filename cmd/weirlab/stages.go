@@ -180,32 +180,46 @@ func (s *stages) readEvents(from io.ReadCloser) error {
 	}
 }
 
-// boxes runs tests that boot machines, on a kernel. One that few stages need is built first.
+// boxTests are tests that boot machines, on a kernel.
+type boxTests struct {
+	kernel, run, skip string // see runner.Package
+	packages          []string
+}
+
+// boxes runs tests on a kernel.
 func (s *stages) boxes(ctx context.Context, kernel, run, skip string, env []string, packages ...string) error {
-	if err := lab.PrepareKernel(ctx, s.out, kernel); err != nil {
-		return err
-	}
+	return s.boxesOn(ctx, env, boxTests{kernel, run, skip, packages})
+}
+
+// boxesOn runs tests on several kernels, side by side. A kernel that few stages need is built first.
+func (s *stages) boxesOn(ctx context.Context, env []string, all ...boxTests) error {
 	var compiled []runner.Package
-	for _, name := range packages {
-		binary, err := lab.TestBinary(name)
-		if err != nil {
+	for _, tests := range all {
+		if err := lab.PrepareKernel(ctx, s.out, tests.kernel); err != nil {
 			return err
 		}
-		folder, err := filepath.Abs(strings.TrimPrefix(name, "weir/"))
-		if err != nil {
-			return err
+		for _, name := range tests.packages {
+			binary, err := lab.TestBinary(name)
+			if err != nil {
+				return err
+			}
+			folder, err := filepath.Abs(strings.TrimPrefix(name, "weir/"))
+			if err != nil {
+				return err
+			}
+			compiled = append(compiled, runner.Package{
+				Name: name, Folder: folder, Binary: binary, Kernel: tests.kernel, Run: tests.run, Skip: tests.skip,
+			})
 		}
-		compiled = append(compiled, runner.Package{Name: name, Folder: folder, Binary: binary})
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return err
 	}
 	report, err := runner.Run(ctx, compiled, runner.Options{
-		Run: run, Skip: skip, Env: append([]string{"WEIR_LAB=require", lab.KernelVariable + "=" + kernel}, env...),
-		Limit: s.limit, Logs: filepath.Join("artifacts", "logs", kernel), Times: filepath.Join(cache, "weirlab", "times-"+kernel+".json"),
-		Known: "cmd/weirlab/times.json",
-		Out:   s.out, Clock: s.clock, Repeats: s.most - s.again,
+		Env: append([]string{"WEIR_LAB=require"}, env...), Limit: s.limit, Logs: filepath.Join("artifacts", "logs"),
+		Times: filepath.Join(cache, "weirlab", "times.json"), Known: "cmd/weirlab/times.json",
+		Out: s.out, Clock: s.clock, Repeats: s.most - s.again,
 	})
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Package runner runs the tests that boot machines: each top-level test in a process of its own, in
-// parallel as far as there are processors for their labs, the longest first. It never retries a failed
+// parallel as far as their labs have places and processors are idle, the longest first. It never retries a failed
 // test, with one exception: a test during which this machine did not get its processors (see Clock)
 // runs once more and is marked "starved", three times in a run at most, and never after a panic, a data
 // race or a wrong answer.

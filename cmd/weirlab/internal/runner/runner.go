@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,20 +22,21 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// Package is one with tests to run.
+// Package is one with tests to run, on a kernel. The same one may be given once for each kernel.
 type Package struct {
 	Name   string // "weir/cmd/weirlab/e2e"
 	Folder string // its source, in which its tests run
 	Binary string // its compiled tests
+	Kernel string // what its labs boot, a name of weirlab check
+	Run    string // a regular expression for the names of tests; "" means all
+	Skip   string // one for those to leave out; "" means none
 }
 
 // Options of a run.
 type Options struct {
-	Run     string        // a regular expression for the names of tests; "" means all
-	Skip    string        // one for those to leave out; "" means none
 	Env     []string      // added to the environment
 	Limit   time.Duration // of one test; a limit against hanging
-	Logs    string        // the folder for outputs, one file a test
+	Logs    string        // the folder for outputs, with a folder for each kernel and a file for each test
 	Times   string        // the file in which times are kept; "" means none
 	Known   string        // the file with times of another machine, for tests that Times does not have
 	Out     io.Writer
@@ -57,7 +59,7 @@ type Report struct {
 func (r Report) Err() error {
 	var names []string
 	for _, bad := range r.Bad {
-		what := bad.Name
+		what := bad.title()
 		var subtests []string
 		for _, f := range faults(bad.Output) {
 			if _, subtest, ok := strings.Cut(f.name, "/"); ok {
@@ -77,12 +79,10 @@ func (r Report) Err() error {
 
 // Run runs the tests of packages. The error is about the run itself; failed tests are in the report.
 func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
-	r := &run{Options: o, cores: lab.Places(), binaries: map[string]Package{}, wake: make(chan struct{}, 1)}
+	all := room{lab.Places(), fullLoad * float64(runtime.NumCPU())}
+	r := &run{Options: o, all: all, wake: make(chan struct{}, 1)}
 	var err error
 	if r.Logs, err = filepath.Abs(o.Logs); err != nil {
-		return Report{}, err
-	}
-	if err := os.MkdirAll(r.Logs, 0o755); err != nil {
 		return Report{}, err
 	}
 	r.known = times{}
@@ -94,7 +94,9 @@ func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
 		maps.Copy(r.known, some)
 	}
 	for _, p := range packages {
-		r.binaries[p.Name] = p
+		if err := os.MkdirAll(filepath.Join(r.Logs, p.Kernel), 0o755); err != nil {
+			return Report{}, err
+		}
 		tests, err := r.list(ctx, p)
 		if err != nil {
 			return Report{}, err
@@ -105,7 +107,7 @@ func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
 		return Report{}, errors.New("no test has such a name")
 	}
 	order(r.todo)
-	r.all(ctx)
+	r.run(ctx)
 	if o.Times != "" {
 		if err := r.known.save(o.Times); err != nil {
 			return r.report, err
@@ -117,12 +119,11 @@ func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
 // run is a run in progress.
 type run struct {
 	Options
-	cores    int
-	binaries map[string]Package
+	all room
 
 	mu     sync.Mutex
 	todo   []Test
-	busy   int // processors
+	used   room
 	lanes  []bool
 	done   int
 	total  int
@@ -139,49 +140,48 @@ func (r *run) list(ctx context.Context, p Package) ([]Test, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list tests of %s: %w", p.Name, err)
 	}
-	want, err := regexp.Compile(r.Options.Run)
+	want, err := regexp.Compile(p.Run)
 	if err != nil {
 		return nil, err
 	}
-	not, err := regexp.Compile("^(" + r.Skip + ")$")
+	not, err := regexp.Compile("^(" + p.Skip + ")$")
 	if err != nil {
 		return nil, err
 	}
 	var tests []Test
 	for name := range strings.FieldsSeq(string(out)) {
-		if !strings.HasPrefix(name, "Test") || !want.MatchString(name) || r.Skip != "" && not.MatchString(name) {
+		if !strings.HasPrefix(name, "Test") || !want.MatchString(name) || p.Skip != "" && not.MatchString(name) {
 			continue
 		}
-		t := Test{Package: p.Name, Name: name}
+		t := Test{Package: p, Name: name}
 		k := r.known[t.Key()]
-		t.Seconds, t.Cores = k.Seconds, k.Cores
+		t.Seconds, t.Used, t.Cores = k.Seconds, k.Used, k.Cores
 		tests = append(tests, t)
 	}
 	return tests, nil
 }
 
-// all runs what there is to do, as much at a time as fits.
-func (r *run) all(ctx context.Context) {
+// run runs what there is to do, as much at a time as fits.
+func (r *run) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	r.total = len(r.todo)
 	for {
 		r.mu.Lock()
-		finished := len(r.todo) == 0 && r.busy == 0 || ctx.Err() != nil
+		finished := len(r.todo) == 0 && r.used.places == 0 || ctx.Err() != nil
 		at := -1
 		if !finished {
-			at = next(r.todo, r.cores-r.busy, r.cores)
+			at = next(r.todo, r.used, r.all)
 		}
 		if at >= 0 {
 			t := r.todo[at]
 			r.todo = slices.Delete(r.todo, at, at+1)
-			need := min(t.cores(), r.cores)
-			r.busy += need
+			r.used = r.used.with(t)
 			lane := r.takeLane()
 			running.Go(func() {
 				r.one(ctx, t, lane)
 				r.mu.Lock()
-				r.busy -= need
+				r.used = r.used.without(t)
 				r.lanes[lane] = false
 				r.mu.Unlock()
 				select {
@@ -238,12 +238,12 @@ func (r *run) finish(result Result, again bool) {
 	r.report.Results = append(r.report.Results, result)
 	if again {
 		fmt.Fprintf(r.Out, "STARVED  %6.1fs  %s: it failed while this machine stood still for %s; it runs once more\n%s",
-			result.Took.Seconds(), result.Name, result.Starved.Round(time.Millisecond), quote(result.Output))
+			result.Took.Seconds(), result.title(), result.Starved.Round(time.Millisecond), quote(result.Output))
 		return
 	}
 	r.done++
 	r.report.Counts.add(result.Counts)
-	fmt.Fprintf(r.Out, "%s %3d/%d  lane %d  %6.1fs  %s", []string{"ok  ", "FAIL", "skip"}[result.Outcome], r.done, r.total, result.Lane, result.Took.Seconds(), result.Name)
+	fmt.Fprintf(r.Out, "%s %3d/%d  lane %d  %6.1fs, %5.1fs of a processor  %s", []string{"ok  ", "FAIL", "skip"}[result.Outcome], r.done, r.total, result.Lane, result.Took.Seconds(), result.Used.Seconds(), result.title())
 	switch result.Outcome {
 	case Failed:
 		r.report.Bad = append(r.report.Bad, result)
@@ -259,22 +259,24 @@ func (r *run) finish(result Result, again bool) {
 			fmt.Fprintf(r.Out, " (%d subtests)", result.Counts.Passed-1)
 		}
 		fmt.Fprintln(r.Out)
-		r.known[result.Key()] = known{Seconds: float64(int(result.Took.Seconds()*10)) / 10, Cores: result.Cores}
+		r.known[result.Key()] = known{Seconds: tenths(result.Took), Used: tenths(result.Used), Cores: result.Cores}
 	}
 }
 
 // try runs a test in a process of its own.
 func (r *run) try(ctx context.Context, t Test, lane int) Result {
-	p := r.binaries[t.Package]
-	base := filepath.Join(r.Logs, filepath.Base(t.Package)+"-"+t.Name)
+	p := t.Package
+	base := filepath.Join(r.Logs, p.Kernel, filepath.Base(p.Name)+"-"+t.Name)
 	leases := base + ".cores"
 	os.Remove(leases)
 	ctx, cancel := context.WithTimeout(ctx, r.Limit+time.Minute) // the test's own limit prints goroutines, before
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Binary, "-test.run", "^"+regexp.QuoteMeta(t.Name)+"$", "-test.v", "-test.count=1", "-test.timeout", r.Limit.String())
 	cmd.Dir = p.Folder
-	cmd.Env = append(append(os.Environ(), r.Env...), lab.LeaseVariable+"="+leases)
+	cmd.Env = append(append(os.Environ(), r.Env...), lab.LeaseVariable+"="+leases, lab.KernelVariable+"="+p.Kernel)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	meter := newMeter()
+	meter.begin(cmd.SysProcAttr)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
 	var out bytes.Buffer
@@ -284,10 +286,19 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	result := Result{Test: t, Lane: lane, Took: time.Since(began), Output: out.String(), Starved: r.Clock.Starved(began, time.Now())}
 	result.Outcome, result.Why, result.Counts = judge(t, result.Output, err)
 	result.Cores = leased(leases)
+	result.Used = meter.end(used(cmd.ProcessState))
 	if err := os.WriteFile(base+".log", out.Bytes(), 0o644); err != nil && result.Outcome == Passed {
 		result.Outcome, result.Why = Failed, err.Error()
 	}
 	return result
+}
+
+// used is the processor time of a process and of those that it waited for.
+func used(end *os.ProcessState) time.Duration {
+	if end == nil {
+		return 0 // it did not begin
+	}
+	return end.UserTime() + end.SystemTime()
 }
 
 // leased is the largest number of processors that labs of a test have leased at once.

@@ -5,39 +5,61 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOrderPutsWideAndLongTestsFirst(t *testing.T) {
+func TestOrderPutsLongTestsFirst(t *testing.T) {
 	tests := []Test{{Name: "short", Seconds: 1, Cores: 1}, {Name: "unknown"}, {Name: "wide", Seconds: 2, Cores: 2}, {Name: "long", Seconds: 90, Cores: 1}}
 	order(tests)
 	var names []string
 	for _, one := range tests {
 		names = append(names, one.Name)
 	}
-	if diff := cmp.Diff([]string{"wide", "long", "unknown", "short"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"long", "unknown", "wide", "short"}, names); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
 }
 
 func TestNextFits(t *testing.T) {
-	tests := []Test{{Name: "wide", Cores: 2}, {Name: "narrow", Cores: 1}}
+	machine := room{places: 4, load: 1.8}
+	tests := []Test{{Name: "wide", Cores: 2, Seconds: 10, Used: 8}, {Name: "busy", Cores: 1, Seconds: 10, Used: 10}, {Name: "calm", Cores: 1, Seconds: 10, Used: 2}}
 	for _, tc := range []struct {
-		free, all, want int
-	}{{2, 2, 0}, {1, 2, 1}, {0, 2, -1}, {1, 1, 0}} {
-		if got := next(tests, tc.free, tc.all); got != tc.want {
-			t.Errorf("%d of %d processors free: test %d, want %d", tc.free, tc.all, got, tc.want)
+		name string
+		used room
+		want int
+	}{
+		{"an idle machine", room{}, 0},
+		{"one box runs, calm", room{1, 0.2}, 0},
+		{"three boxes run", room{3, 0.6}, 1},
+		{"three boxes run, one is busy", room{3, 1.4}, 2},
+		{"all places are taken", room{4, 0.4}, -1},
+		{"the processors are busy", room{1, 1.8}, -1},
+	} {
+		if got := next(tests, tc.used, machine); got != tc.want {
+			t.Errorf("%s: test %d, want %d", tc.name, got, tc.want)
 		}
+	}
+	large := []Test{{Name: "large", Cores: 6, Seconds: 10, Used: 30}}
+	if got := next(large, room{}, machine); got != 0 {
+		t.Error("a test that is larger than the machine never runs")
+	}
+	if got := next(large, room{1, 0.1}, machine); got != -1 {
+		t.Error("a test that is larger than the machine runs beside another")
+	}
+	if got := (Test{Cores: 2}).load(); got != 2*unknownLoad {
+		t.Errorf("a test with two boxes that never ran: load %v", got)
 	}
 }
 
 func TestJudge(t *testing.T) {
-	one := Test{Package: "p", Name: "TestOne"}
+	one := Test{Package: Package{Name: "p"}, Name: "TestOne"}
 	for _, tc := range []struct {
 		name, output string
 		err          error
@@ -222,5 +244,28 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// TestMeterCountsAllProcesses has a child use the processor.
+func TestMeterCountsAllProcesses(t *testing.T) {
+	m := newMeter()
+	if m == nil {
+		t.Skip("SKIPPED: no control group can be made here; as root with cgroup2 it can")
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done' & wait; :")
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	m.begin(cmd.SysProcAttr)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := m.end(0); got <= 0 || got > time.Minute {
+		t.Errorf("it used %v", got)
+	}
+	if _, err := os.Stat(m.folder.Name()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the group is still there: %v", err)
+	}
+	if got := (*meter)(nil).end(time.Second); got != time.Second {
+		t.Errorf("without a group: %v, want what the process used", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // times is the table of what is known about tests, by their keys. It is kept from run to run: a wrong
@@ -13,6 +14,7 @@ type times map[string]known
 
 type known struct {
 	Seconds float64 `json:"seconds"`
+	Used    float64 `json:"used,omitempty"` // seconds of a processor, with those of its machines
 	Cores   int     `json:"cores"`
 }
 
@@ -38,3 +40,6 @@ func (t times) save(path string) error {
 	}
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
+
+// tenths returns seconds, with one digit after the point.
+func tenths(d time.Duration) float64 { return float64(d.Milliseconds()/100) / 10 }

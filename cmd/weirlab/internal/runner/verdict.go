@@ -30,6 +30,7 @@ type Result struct {
 	Output  string
 	Lane    int
 	Took    time.Duration
+	Used    time.Duration // of a processor, with its machines
 	Starved time.Duration // for how long the machine stood still meanwhile
 	Counts  Counts
 }
