@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -30,13 +31,12 @@ func watchPaths(t testing.TB, routers []*router, look func(r *router, paths []la
 		asked := &atomic.Int32{}
 		w.asked = append(w.asked, asked)
 		w.wg.Go(func() {
-			tick := time.NewTicker(20 * time.Millisecond) // if the answers take less
-			defer tick.Stop()
 			for ctx.Err() == nil {
+				began := time.Now()
 				paths, err := r.Paths(context.WithoutCancel(ctx))
 				look(r, paths, err)
 				asked.Add(1)
-				<-tick.C
+				_ = traffic.Pause(ctx, max(20*time.Millisecond, time.Since(began))) // the end of ctx ends the loop, too
 			}
 		})
 	}

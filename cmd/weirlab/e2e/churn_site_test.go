@@ -194,11 +194,11 @@ func (b *churnBox) daemonOff(ctx context.Context, sig syscall.Signal) error {
 }
 
 func (b *churnBox) readStatus(ctx context.Context) (doc statusDoc, err error) {
-	out, err := b.box.Run(ctx, b.weir, "status", "-o", "json")
-	if err != nil && out.Code > 1 || out.Stdout == "" {
-		return doc, errors.Join(errors.New("weir status failed"), err)
+	text, err := b.box.Get(ctx, "unix", "/run/weir/weir.sock", documents["status"])
+	if err != nil {
+		return doc, err
 	}
-	return doc, json.Unmarshal([]byte(out.Stdout), &doc)
+	return doc, json.Unmarshal([]byte(text), &doc)
 }
 
 var errOff = errors.New("the box or its daemon is off")

@@ -3,7 +3,7 @@
 // cannot affect.
 //
 // One connection is one request: run a command (with streamed output, signals and an exit code), read
-// a file or write one. Many connections may be open at a time. The end of a connection ends its
+// a file or write one, or pass a question to a server of the machine. Many connections may be open at a time. The end of a connection ends its
 // command, so that a test that dies leaves no process.
 //
 // It is independent of kernels, sites and tests, and imports nothing else of weir.
@@ -19,6 +19,10 @@ const (
 	Run   Op = "run"   // Args with Env, Dir and Data as standard input
 	Read  Op = "read"  // the file Path, as standard output
 	Write Op = "write" // Data to the file Path with Mode, making its folders
+
+	// Exchange sends Data to the server at Args, a network and an address; its answer, until it hangs up,
+	// is the standard output.
+	Exchange Op = "exchange"
 )
 
 // Request is the first frame of a connection.

@@ -40,6 +40,8 @@ func carryOut(f *frames, req Request) Result {
 		return errorResult(read(f, req.Path))
 	case Write:
 		return errorResult(write(req))
+	case Exchange:
+		return errorResult(exchange(f, req))
 	}
 	return Result{Err: fmt.Sprintf("unknown request %q", req.Op)}
 }
@@ -154,4 +156,26 @@ func write(req Request) error {
 		return err
 	}
 	return os.Chmod(req.Path, mode)
+}
+
+// exchangeLimit is how long an exchange with a server may take.
+const exchangeLimit = 30 * time.Second
+
+func exchange(f *frames, req Request) error {
+	if len(req.Args) != 2 {
+		return fmt.Errorf("exchange with %v: want a network and an address", req.Args)
+	}
+	conn, err := net.DialTimeout(req.Args[0], req.Args[1], exchangeLimit)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(exchangeLimit)); err != nil {
+		return err
+	}
+	if _, err := conn.Write(req.Data); err != nil {
+		return err
+	}
+	_, err = io.Copy(stream{f, frameStdout}, conn)
+	return err
 }

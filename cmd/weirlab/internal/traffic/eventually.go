@@ -6,8 +6,17 @@ import (
 	"time"
 )
 
-// pollBeat is the time between two calls of Eventually's condition.
-const pollBeat = 20 * time.Millisecond
+// pollBeat is the least time between two calls of Eventually's condition, and pollRest how long it rests
+// after a call, in lengths of that call: a start of weir takes a tenth of a second of a box's processor,
+// which other boxes share.
+const (
+	pollBeat = 20 * time.Millisecond
+	pollRest = 3
+	maxRest  = time.Second
+)
+
+// Rest is how long to wait before a call that took so long is made again.
+func Rest(took time.Duration) time.Duration { return min(max(pollBeat, pollRest*took), maxRest) }
 
 // lastLook is how long the last call of Eventually's condition may take.
 const lastLook = 10 * time.Second
@@ -19,16 +28,12 @@ func Eventually(ctx context.Context, limit time.Duration, do func(context.Contex
 	begin := time.Now()
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(pollBeat)
-	defer tick.Stop()
 	for limited.Err() == nil {
+		asked := time.Now()
 		if do(limited) == nil {
 			return time.Since(begin), nil
 		}
-		select {
-		case <-tick.C:
-		case <-limited.Done():
-		}
+		_ = Pause(limited, Rest(time.Since(asked))) // the limit ends the loop, too
 	}
 	last, cancel := context.WithTimeout(ctx, lastLook)
 	defer cancel()
