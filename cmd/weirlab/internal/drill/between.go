@@ -104,14 +104,10 @@ func together() event {
 func split() event {
 	return event{
 		name: "network split, only box1 sees the router",
-		do: func(ctx context.Context, t *trial) error {
-			box, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
+		do: toOwner(func(ctx context.Context, t *trial, box int) error {
 			t.note("box%d had the VIP", box)
 			return t.Host("switch").Unplug("far")
-		},
+		}),
 		linger: 3 * time.Second,
 		promise: func(m Mode) Promise {
 			p := Promise{Gap: 8 * time.Second, Lost: Any, Cut: Any, Moves: 1}
@@ -165,11 +161,7 @@ func lossy(name string, hold time.Duration, do func(ctx context.Context, t *tria
 
 // oneWay cuts the messages of the others to the owner, but not those of the owner.
 func oneWay(hold time.Duration) event {
-	return lossy("the owner receives nothing from the others, they receive from it", hold, func(ctx context.Context, t *trial) error {
-		box, err := t.has(ctx)
-		if err != nil {
-			return err
-		}
+	return lossy("the owner receives nothing from the others, they receive from it", hold, toOwner(func(ctx context.Context, t *trial, box int) error {
 		for n := range t.boxes {
 			if n+1 != box {
 				if err := t.deaf(ctx, box, n+1, allPackets); err != nil {
@@ -178,7 +170,7 @@ func oneWay(hold time.Duration) event {
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // thirdLost has every box lose three of ten packets of every other one.

@@ -13,15 +13,11 @@ import (
 func powerCut() event {
 	return event{
 		name: "power cut of the owner",
-		do: func(ctx context.Context, t *trial) error {
-			box, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
-			t.remember(box)
+		do: toOwner(func(ctx context.Context, t *trial, box int) error {
+			t.last = box
 			t.boxes[box-1].PowerCut()
 			return nil
-		},
+		}),
 		linger: time.Second,
 		promise: func(m Mode) Promise {
 			p := Promise{Gap: 5 * time.Second, Lost: Any, Moves: 1}
@@ -114,15 +110,11 @@ func anything() Promise { return Promise{Gap: Any, Lost: Any, Cut: Any, Double: 
 func linkDown() event {
 	return event{
 		name: "cable pulled, which the owner sees",
-		do: func(ctx context.Context, t *trial) error {
-			box, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
-			t.remember(box)
-			_, err = t.boxes[box-1].Run(ctx, "ip", "link", "set", frontOf(box), "down")
+		do: toOwner(func(ctx context.Context, t *trial, box int) error {
+			t.last = box
+			_, err := t.boxes[box-1].Run(ctx, "ip", "link", "set", frontOf(box), "down")
 			return err
-		},
+		}),
 		linger: time.Second,
 		promise: func(m Mode) Promise {
 			p := Promise{Gap: 5 * time.Second, Lost: Any, Moves: 2}
@@ -138,8 +130,16 @@ func linkDown() event {
 	}
 }
 
-// remember records for a later event which box this one was about.
-func (t *trial) remember(box int) { t.last = box }
+// toOwner has an event begin with the number of the box that owns the VIP.
+func toOwner(do func(ctx context.Context, t *trial, owner int) error) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		owner, err := t.has(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, t, owner)
+	}
+}
 
 // linkUp puts the cable back.
 func linkUp() event {
@@ -166,14 +166,10 @@ func linkUp() event {
 func unplugged() event {
 	return event{
 		name: "cable pulled beyond a switch",
-		do: func(ctx context.Context, t *trial) error {
-			box, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
-			t.remember(box)
+		do: toOwner(func(ctx context.Context, t *trial, box int) error {
+			t.last = box
 			return t.boxes[box-1].Unplug(frontOf(box))
-		},
+		}),
 		linger: time.Second,
 		promise: func(m Mode) Promise {
 			p := linkDown().promise(m)
@@ -210,11 +206,7 @@ func pluggedIn() event {
 func killed() event {
 	return event{
 		name: "daemon killed with -9, started again after 2 s",
-		do: func(ctx context.Context, t *trial) error {
-			box, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
+		do: toOwner(func(ctx context.Context, t *trial, box int) error {
 			if err := t.app.kill(ctx, box); err != nil {
 				return err
 			}
@@ -222,7 +214,7 @@ func killed() event {
 				return err
 			}
 			return t.app.start(ctx, box)
-		},
+		}),
 		linger: 3 * time.Second,
 		promise: func(m Mode) Promise {
 			return unlessKeepalived(m, away(m))
@@ -276,14 +268,15 @@ func rolling(name string, promise func(Mode) Promise, each func(ctx context.Cont
 	}
 }
 
+func restart(ctx context.Context, t *trial, box int) error {
+	if err := t.app.stop(ctx, box); err != nil {
+		return err
+	}
+	return t.app.start(ctx, box)
+}
+
 func rollingRestart() event {
-	return rolling("rolling restart", func(m Mode) Promise { return unlessKeepalived(m, away(m)) },
-		func(ctx context.Context, t *trial, box int) error {
-			if err := t.app.stop(ctx, box); err != nil {
-				return err
-			}
-			return t.app.start(ctx, box)
-		})
+	return rolling("rolling restart", func(m Mode) Promise { return unlessKeepalived(m, away(m)) }, restart)
 }
 
 // rollingDrain takes each box out, restarts it and puts it back.
@@ -308,10 +301,7 @@ func rollingDrain() event {
 			return err
 		}
 		if t.Mode != Keepalived { // its drain is that already
-			if err := t.app.stop(ctx, box); err != nil {
-				return err
-			}
-			if err := t.app.start(ctx, box); err != nil {
+			if err := restart(ctx, t, box); err != nil {
 				return err
 			}
 		}

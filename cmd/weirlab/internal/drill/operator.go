@@ -64,11 +64,7 @@ func allRestarted() event {
 func clocks() event {
 	return event{
 		name: "owner's clock jumps 400 days ahead, then 401 days back",
-		do: func(ctx context.Context, t *trial) error {
-			box, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
+		do: toOwner(func(ctx context.Context, t *trial, box int) error {
 			for _, jump := range []string{"+400 days", "-401 days"} {
 				if _, err := t.boxes[box-1].Run(ctx, "date", "-s", jump); err != nil {
 					return err
@@ -78,7 +74,7 @@ func clocks() event {
 				}
 			}
 			return nil
-		},
+		}),
 		linger:  time.Second,
 		promise: quiet,
 	}
@@ -88,18 +84,11 @@ func clocks() event {
 func wrongKey() event {
 	return event{
 		name: "a box restarted with a wrong key",
-		do: func(ctx context.Context, t *trial) error {
-			owner, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
+		do: toOwner(func(ctx context.Context, t *trial, owner int) error {
 			w, box := t.weir(), t.other(owner)
 			w.key[box] = 7
 			t.last = box
-			if err := w.stop(ctx, box); err != nil {
-				return err
-			}
-			if err := w.start(ctx, box); err != nil {
+			if err := restart(ctx, t, box); err != nil {
 				return err
 			}
 			if err := traffic.Pause(ctx, 2*t.how.preemptDelayTime()); err != nil {
@@ -110,7 +99,7 @@ func wrongKey() event {
 				t.note("box%d counts no message that no key decrypts", owner)
 			}
 			return err
-		},
+		}),
 		promise: quiet,
 	}
 }
@@ -159,11 +148,7 @@ func keyRotation() event {
 func otherConfig() event {
 	return event{
 		name: "a member with another configuration",
-		do: func(ctx context.Context, t *trial) error {
-			owner, err := t.has(ctx)
-			if err != nil {
-				return err
-			}
+		do: toOwner(func(ctx context.Context, t *trial, owner int) error {
 			w, box := t.weir(), t.other(owner)
 			t.last = box
 			w.extra[box] = "\n[[service]]\nname = \"more\"\nvips = [\"192.0.2.77\"]\nports = [80]\nbackends = [\"10.2.0.11\"]\n"
@@ -171,7 +156,7 @@ func otherConfig() event {
 				return err
 			}
 			return traffic.Pause(ctx, t.how.preemptDelayTime())
-		},
+		}),
 		undo: func(ctx context.Context, t *trial) error {
 			w := t.weir()
 			delete(w.extra, t.last)

@@ -242,8 +242,7 @@ type members struct {
 		Name, Life, State, Reason, Version string
 		ElectionState                      string `json:"election_state"`
 	}
-	Differing []struct{ Source string }
-	Counters  struct {
+	Counters struct {
 		Refused uint64 `json:"refused_total"`
 		Deaths  uint64 `json:"deaths_total"`
 	}
