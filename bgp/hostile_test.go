@@ -87,8 +87,7 @@ func (b *besieged) suffer(a attack) (answers []byte, err error) {
 	_ = conn.CloseWrite()
 	for { // until the box has ended it too
 		kind, _, err := r.read()
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
+		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 			return answers, fmt.Errorf("the box holds on to a connection that ended: %w", err)
 		}
 		if err != nil {

@@ -268,8 +268,7 @@ func (l *lister) permission(verb string) string {
 
 // short removes the URL, with all its selectors, from an error.
 func short(err error) error {
-	var long *url.Error
-	if errors.As(err, &long) {
+	if long, ok := errors.AsType[*url.Error](err); ok {
 		return long.Err
 	}
 	return err

@@ -111,8 +111,7 @@ func contents(cfg *config.Config) string {
 
 // invalid gives the errors of a configuration their exit code, and leaves others as they are.
 func invalid(err error) error {
-	var problems *source.Errors
-	if errors.As(err, &problems) {
+	if _, ok := errors.AsType[*source.Errors](err); ok {
 		return exitError{exitInvalid, err}
 	}
 	return err

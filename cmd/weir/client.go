@@ -95,8 +95,8 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 // isDial reports whether an error prevented a connection. Later errors have many forms, such as io.EOF,
 // ECONNRESET and the http package's own.
 func isDial(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 // judged is a document that reports whether everything is OK.

@@ -61,12 +61,10 @@ func message(err error) string {
 		return ""
 	}
 	line := text.Plain(err.Error())
-	var place placedError
-	if errors.As(err, &place) && line == text.Plain(place.text) {
+	if place, ok := errors.AsType[placedError](err); ok && line == text.Plain(place.text) {
 		return line + "\n"
 	}
-	var faults *source.Errors
-	if errors.As(err, &faults) && line == text.Plain(faults.Error()) {
+	if faults, ok := errors.AsType[*source.Errors](err); ok && line == text.Plain(faults.Error()) {
 		return line + "\n"
 	}
 	return "weir: " + line + "\n"

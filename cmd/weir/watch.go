@@ -116,8 +116,7 @@ func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times i
 			return last // the reading was interrupted
 		}
 		last = err
-		var exit exitError
-		if errors.As(err, &exit) && exit.code == exitInvalid {
+		if exit, ok := errors.AsType[exitError](err); ok && exit.code == exitInvalid {
 			return err
 		}
 		if drawn {
@@ -140,11 +139,10 @@ func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times i
 
 // printed returns the exit status of an error that has been printed.
 func printed(err error) error {
-	var exit exitError
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &exit):
+	}
+	if exit, ok := errors.AsType[exitError](err); ok {
 		return exitError{code: exit.code}
 	}
 	return exitError{code: 1}

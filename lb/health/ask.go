@@ -117,8 +117,8 @@ const stalled = 500 * time.Millisecond
 // localFault reports whether a check failed because this box lacks something, which is no
 // result about the backend.
 func localFault(err error, took, timeout time.Duration) bool {
-	var s timeoutError
-	return lacksMeans(err) || errors.As(err, &s) && took > timeout+stalled
+	_, silent := errors.AsType[timeoutError](err)
+	return lacksMeans(err) || silent && took > timeout+stalled
 }
 
 // lacksMeans reports whether a check failed for lack of files, memory, addresses or other means.

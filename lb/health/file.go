@@ -41,8 +41,7 @@ func askFile(name string) asker {
 func readSmall(name string) (string, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		var wrapped *os.PathError
-		if errors.As(err, &wrapped) {
+		if wrapped, ok := errors.AsType[*os.PathError](err); ok {
 			err = wrapped.Err
 		}
 		return "", err

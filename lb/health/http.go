@@ -93,8 +93,7 @@ func (p *page) get(conn net.Conn, t target) error {
 		return fmt.Errorf("send request: %w", t.cause(err))
 	}
 	err := p.judge(conn)
-	var bad *badAnswer
-	if err == nil || errors.As(err, &bad) {
+	if _, bad := errors.AsType[*badAnswer](err); err == nil || bad {
 		return err
 	}
 	return t.cause(err)

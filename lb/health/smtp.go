@@ -31,8 +31,7 @@ func askSMTP(helo string) asker {
 			}
 			code, err := readReply(r)
 			if err != nil {
-				var bad *badAnswer
-				if errors.As(err, &bad) {
+				if _, ok := errors.AsType[*badAnswer](err); ok {
 					return err
 				}
 				return t.cause(err)

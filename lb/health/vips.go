@@ -99,8 +99,8 @@ func askVIP(ctx context.Context, ask asker, t target, vip netip.Addr, open Dial)
 		connected.Store(err == nil && network == "tcp")
 		return c, err
 	}, t)
-	var silence timeoutError
-	return connected.Load() || !errors.As(err, &silence), err
+	_, silent := errors.AsType[timeoutError](err)
+	return connected.Load() || !silent, err
 }
 
 // comparison asks the own address of a server, if its VIPs take long.
@@ -144,6 +144,6 @@ func (c *comparison) end() {
 
 // replied reports whether a server has answered, even by a refusal.
 func replied(err error) bool {
-	var silent timeoutError
-	return !errors.As(err, &silent) && !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, context.Canceled)
+	_, silent := errors.AsType[timeoutError](err)
+	return !silent && !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) && !errors.Is(err, context.Canceled)
 }

@@ -247,7 +247,7 @@ func TestInterfaceOfAnotherKindIsNotWeirs(t *testing.T) {
 			continue
 		}
 		// Without dummy devices the kernel returns that error first.
-		if missing := (*MissingError)(nil); errors.As(errs[0], &missing) {
+		if _, ok := errors.AsType[*MissingError](errs[0]); ok {
 			continue
 		}
 		if errs[0] == nil || !strings.Contains(errs[0].Error(), "another device name") {

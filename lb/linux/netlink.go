@@ -204,7 +204,7 @@ func (c *conn) try(roundTrip func() error) error {
 			c.count.Retries.Add(1)
 		}
 		err = roundTrip()
-		if refused := (*refusal)(nil); err == nil || errors.As(err, &refused) {
+		if _, refused := errors.AsType[*refusal](err); err == nil || refused {
 			return err
 		}
 		if !errors.Is(err, errInterrupted) {

@@ -390,7 +390,7 @@ func (s *site) ping(from, to string, wanted bool) bool {
 }
 
 func short(err error) string {
-	if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		return "timeout"
 	}
 	return err.Error()[strings.LastIndex(err.Error(), ": ")+2:]

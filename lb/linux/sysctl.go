@@ -60,7 +60,7 @@ func (s sysctls) write(o lb.Sysctl) error {
 
 // cause returns the error number within an error of package os, which would repeat the name.
 func cause(err error) error {
-	if errno := syscall.Errno(0); errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

@@ -239,8 +239,7 @@ var icmpErrors = []syscall.Errno{
 
 // cause removes the addresses from an error of a socket.
 func cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

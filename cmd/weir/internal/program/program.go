@@ -105,8 +105,7 @@ func (c Client) Check(ctx context.Context, p health.Program) (status int, output
 
 // unavailable returns the error of a socket without a unit, with its remedy.
 func unavailable(socket string, err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno
 	}
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {

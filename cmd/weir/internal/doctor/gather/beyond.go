@@ -73,7 +73,7 @@ func dial(ctx context.Context, from netip.Addr, name, to string) facts.Answer {
 
 // cause is what lies below the operations that an error of package net names.
 func cause(err error) string {
-	if errno := syscall.Errno(0); errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
 	return err.Error()

@@ -90,7 +90,7 @@ func (l probe) missing(why string) func(*facts.Facts) {
 // readConfig reads the configuration; its errors are findings.
 func readConfig(f *facts.Facts) {
 	cfg, err := load.File(f.ConfigFile)
-	if invalid := (*source.Errors)(nil); errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*source.Errors](err); ok {
 		f.Problems = invalid.Problems
 	} else if err != nil {
 		f.Problems = []source.Problem{{Severity: source.Error, File: f.ConfigFile, Text: err.Error()}}

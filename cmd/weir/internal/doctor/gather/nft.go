@@ -91,7 +91,7 @@ func (p nft) list(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, string(p), args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	text, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		why, _, _ := strings.Cut(string(exit.Stderr), "\n") // the next lines repeat the command
 		if strings.Contains(why, "No such file or directory") {
 			err = errNoTable
