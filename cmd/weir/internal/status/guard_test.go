@@ -1,11 +1,8 @@
 package status
 
 import (
-	"bytes"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestGuardReadsAsATable(t *testing.T) {
@@ -26,12 +23,6 @@ stage   3h       released  1         1          0         stage/x/y
 To accept the deletions: weir guard release prod
 `},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var b bytes.Buffer
-			tt.doc.Table(&b, now)
-			if d := cmp.Diff(tt.want, b.String()); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { checkTable(t, tt.doc, tt.want) })
 	}
 }

@@ -1,15 +1,8 @@
 package status
 
 import (
-	"bytes"
-	"encoding/json"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -115,15 +108,7 @@ UDP  192.0.2.11:53       rr                                    static/dns
 TCP  192.0.2.12:80       rr                                    prod/shop/web (ExternalIP, no owner)
 `},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var b bytes.Buffer
-			if err := Write(&b, tt.doc, "table", now); err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(strings.TrimPrefix(tt.want, "\n"), b.String()); d != "" {
-				t.Errorf("table (-want +got):\n%s\nwhole:\n%s", d, b.String())
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { checkTable(t, tt.doc, tt.want) })
 	}
 }
 
@@ -157,38 +142,6 @@ func TestStatesOfMembers(t *testing.T) {
 	for _, m := range []Members{{Error: "x"}, {UnreachableNames: map[string]string{"box9": "x"}}, {Differing: []Differing{{Source: "static"}}}} {
 		if m.OK() {
 			t.Errorf("%+v is well", m)
-		}
-	}
-}
-
-// The field names are a promise to scripts; testdata owns it.
-func TestFleetJSON(t *testing.T) {
-	all := members()
-	all.Members, all.Differing, all.Error = all.Members[:1], all.Differing[:1], "x"
-	all.Members[0].Suspect, all.Members[0].DaemonDown, all.Members[0].Reason = true, true, "x"
-	for name, doc := range map[string]any{
-		"members": all,
-		"fleet": Fleet{
-			Name: "edge", Mode: "active-active", Self: "box1", State: MemberUnfit, Reason: "eth1 has no carrier", Members: map[MemberState]int{MemberServing: 3},
-			VIPs: map[VIPRole]int{RoleOut: 12}, Owned: 1, Differing: all.Differing, UnreachableNames: all.UnreachableNames, Error: "x", Insecure: true,
-		},
-		"l2": L2{
-			Interfaces: []L2Interface{{"eth0", "52:54:00:00:00:01", "no carrier", 7, 1, 2, 3}},
-			Contested:  []Contested{{"192.0.2.10", "eth0", "52:54:00:00:00:02", "box2", ago(time.Second)}},
-			Duplicates: []Contested{{"192.0.2.11", "eth0", "52:54:00:00:00:03", "", ago(time.Second)}},
-		},
-	} {
-		got, err := json.MarshalIndent(doc, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join("testdata", name+".json")
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(want), string(got)+"\n"); d != "" {
-			t.Errorf("%s (-want +got):\n%s\nwhole:\n%s", name, d, got)
 		}
 	}
 }

@@ -2,9 +2,6 @@ package explain
 
 import (
 	"bytes"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -136,32 +133,6 @@ cluster stage: unreachable since 5m ago, last contact 6m ago
 		tt.doc.Table(&b, now)
 		if d := cmp.Diff(bare.String()+tt.want, b.String()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, d)
-		}
-	}
-}
-
-// The field names are a promise to scripts; testdata has them.
-func TestJSON(t *testing.T) {
-	for name, doc := range map[string]any{
-		"explained": Answer{
-			Address:   &Assigned{Pool: "public", Claim: "lease weir-system/weir-192.0.2.1 of cluster prod", State: status.AddressUsed, Services: []string{"prod/shop/web"}},
-			Announced: &Announcement{State: "standby", Role: "standby", Peers: []PeerRoute{{Peer: "tor1", State: "standby", Rule: "default", Prefix: "192.0.2.1/32", Up: true}}},
-		},
-		"owned": Owned{
-			Owner: "box1", Self: true, Role: status.RoleOwner, Reason: "x", Members: []OwnedBy{{"box1", "stable", true, true}},
-			Interfaces: []OwnedOn{{"eth0", "answered", ago(time.Hour), "52:54:00:00:00:02"}},
-		},
-	} {
-		got, err := json.MarshalIndent(doc, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := os.ReadFile(filepath.Join("testdata", name+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(want), string(got)+"\n"); d != "" {
-			t.Errorf("%s (-want +got):\n%s\nwhole:\n%s", name, d, got)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package routing
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -126,26 +124,6 @@ func TestListsAreNeverNull(t *testing.T) {
 	for _, doc := range []any{neighbors, routes} {
 		if got, err := json.Marshal(doc); err != nil || bytes.Contains(got, []byte("null")) {
 			t.Errorf("%s, %v", got, err)
-		}
-	}
-}
-
-// The field names are a promise to scripts; testdata has them.
-func TestJSON(t *testing.T) {
-	for name, doc := range map[string]any{
-		"neighbors": Neighbors{ASN: 64500, RouterID: "10.0.0.5", Listen: neighbors.Listen, Problem: "port 179 is taken", Neighbors: neighbors.Neighbors[:1]},
-		"routes":    Routes{ASN: 64500, Peer: "tor1", Routes: routes.Routes[:1], Withheld: routes.Withheld[1:2]},
-	} {
-		got, err := json.MarshalIndent(doc, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := os.ReadFile(filepath.Join("testdata", name+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(string(want), string(got)+"\n"); d != "" {
-			t.Errorf("%s (-want +got):\n%s\nwhole:\n%s", name, d, got)
 		}
 	}
 }
