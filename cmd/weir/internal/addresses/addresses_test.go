@@ -28,11 +28,10 @@ type fakeAllocator struct {
 	outside  []ipam.Note
 	status   k8ssync.ProviderStatus
 	followed []map[string]*k8ssync.Cluster
-	cfg      k8ssync.ProviderConfig
 	asked    int // how often for its Status
 }
 
-func (g *fakeAllocator) Configure(cfg k8ssync.ProviderConfig) { g.cfg = cfg }
+func (g *fakeAllocator) Configure(k8ssync.ProviderConfig) {}
 
 func (g *fakeAllocator) Follow(clusters map[string]*k8ssync.Cluster) {
 	g.followed = append(g.followed, clusters)

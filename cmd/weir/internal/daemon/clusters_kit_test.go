@@ -14,7 +14,6 @@ import (
 // town is a cluster of a test.
 type town struct {
 	cfg     k8ssync.Config
-	run     func(ctx context.Context) error
 	changed chan struct{}
 
 	mu       sync.Mutex
@@ -24,7 +23,10 @@ type town struct {
 	status   k8ssync.Status
 }
 
-func (c *town) Run(ctx context.Context) error { return c.run(ctx) }
+func (c *town) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
 
 func (c *town) Changed() <-chan struct{} { return c.changed }
 
@@ -63,27 +65,19 @@ type land struct {
 	*kube.Clusters
 	mu    sync.Mutex
 	towns []*town
-	run   func(ctx context.Context, n int) error // of the n-th town that begins
 }
 
-func newLand(t *testing.T, run func(ctx context.Context, n int) error) *land {
-	l := &land{Clusters: kube.New(slog.New(slog.DiscardHandler)), run: run}
+func newLand(t *testing.T) *land {
+	l := &land{Clusters: kube.New(slog.New(slog.DiscardHandler))}
 	l.Follow = func(cfg k8ssync.Config, _ *slog.Logger) kube.Cluster {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		n := len(l.towns)
 		c := &town{cfg: cfg, changed: make(chan struct{}, 1), status: k8ssync.Status{Connected: true, Synced: true}}
-		c.run = func(ctx context.Context) error { return l.run(ctx, n) }
 		l.towns = append(l.towns, c)
 		return c
 	}
 	t.Cleanup(l.Stop)
 	return l
-}
-
-func calm(ctx context.Context, _ int) error {
-	<-ctx.Done()
-	return nil
 }
 
 func blocks(names ...string) (out []k8ssync.Config) {

@@ -23,13 +23,13 @@ import (
 
 // fakeBox is a box with a Fake for its kernel, for what the loop does with clusters.
 func fakeBox(t *testing.T, guards map[string]lb.GuardOptions) (*box, *land) {
-	l := newLand(t, calm)
+	l := newLand(t)
 	b := newTestBox(&config.Config{})
 	b.sources.clusters = l.Clusters
 	b.sources.latency.Since = b.passes.progress.started
 	base := lb.Base{Device: "kube-ipvs0", Families: []lb.Family{lb.IPv4}}
 	b.target.rec = lb.NewReconciler(&lb.Fake{}, lb.Options{Base: base, Guards: guards}, config.Source, "prod")
-	b.sources.pools = poolsOf(&giver{}, k8ssync.ProviderConfig{})
+	b.sources.pools = poolsOf(&giver{})
 	b.metrics = metrics.New(func() metrics.Sample { return metrics.Sample{} })
 	l.Set(t.Context(), blocks("prod"))
 	synctest.Wait()
@@ -220,7 +220,7 @@ func TestGuardIgnoresDeletionsOfAChangedBlock(t *testing.T) {
 
 func TestTheOwnNodeSetsTheNodePortAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLand(t, calm)
+		l := newLand(t)
 		cfgs := blocks("prod", "stage")
 		cfgs[1].NodeName = "node1"
 		l.Set(t.Context(), cfgs)

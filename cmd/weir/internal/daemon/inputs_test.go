@@ -83,10 +83,10 @@ func newConcurrent(t *testing.T) *concurrent {
 	t.Helper()
 	m := newMember(t, quietBox)
 	b := m.box
-	c := &concurrent{member: m, kernel: &lb.Fake{}, last: map[string][]lb.Service{}, ended: make(chan error, 1), land: newLand(t, calm)}
+	c := &concurrent{member: m, kernel: &lb.Fake{}, last: map[string][]lb.Service{}, ended: make(chan error, 1), land: newLand(t)}
 	b.target.cfg = c.config(t, nil)
 	b.passes.progress.ready, b.opts.Level = false, new(slog.LevelVar)
-	b.sources.clusters, b.sources.pools = c.land.Clusters, poolsOf(&giver{run: func(ctx context.Context, _ int32) error { <-ctx.Done(); return nil }}, k8ssync.ProviderConfig{})
+	b.sources.clusters, b.sources.pools = c.land.Clusters, poolsOf(&giver{})
 	b.target.checks, b.target.kernel = health.New(health.Options{}), configurable(t, b.target.cfg)
 	b.sources.probes, _ = localPorts(t)
 	b.passes.auditor = supervise.NewAuditor(b.log, c.kernel)

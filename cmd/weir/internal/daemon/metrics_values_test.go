@@ -52,10 +52,10 @@ func (l *latencies) TakeLatencies() []time.Duration {
 // serves the same vips.
 func gaugeBox(t *testing.T, toml string, vips ...string) *gauged {
 	t.Helper()
-	g := &gauged{member: stableMember(t, toml, vips...), land: newLand(t, calm), giver: &latencies{}, kernel: &refusing{Fake: &lb.Fake{}}}
+	g := &gauged{member: stableMember(t, toml, vips...), land: newLand(t), giver: &latencies{}, kernel: &refusing{Fake: &lb.Fake{}}}
 	b := g.box
 	b.passes.version = "1.2.3"
-	b.sources.clusters, b.sources.pools, b.target.checks, b.target.kernel = g.land.Clusters, poolsOf(g.giver, k8ssync.ProviderConfig{}), health.New(health.Options{}), &linux.Kernel{}
+	b.sources.clusters, b.sources.pools, b.target.checks, b.target.kernel = g.land.Clusters, poolsOf(g.giver), health.New(health.Options{}), &linux.Kernel{}
 	b.sources.probes, _ = localPorts(t)
 	b.loops(t)
 	g.land.Set(t.Context(), blocks("prod"))

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weir/internal/status/plan"
-	"weir/k8ssync"
 	"weir/k8ssync/ipam"
 	"weir/lb"
 )
@@ -31,7 +30,7 @@ ports = [80]
 backends = ["10.1.0.9"]
 `)
 		b.loops(t)
-		b.sources.pools = poolsOf(&giver{outside: []ipam.Note{{Service: shop("web"), Addr: vipB, Reason: ipam.OutsidePool, Text: "no pool has it"}}}, k8ssync.ProviderConfig{})
+		b.sources.pools = poolsOf(&giver{outside: []ipam.Note{{Service: shop("web"), Addr: vipB, Reason: ipam.OutsidePool, Text: "no pool has it"}}})
 		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("down"): down("10.1.0.9:80")})
 		b.pass(t)
 		file := filepath.Join(t.TempDir(), "weir.toml")

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,42 +19,33 @@ import (
 
 // giver is an allocator of a test.
 type giver struct {
-	run      func(ctx context.Context, n int32) error // of the nth time
-	runs     atomic.Int32
-	notes    []lb.Note
-	outside  []ipam.Note
-	status   k8ssync.ProviderStatus
-	followed []map[string]*k8ssync.Cluster
-	cfg      k8ssync.ProviderConfig
-	asked    int // how often for its Status
+	notes   []lb.Note
+	outside []ipam.Note
+	status  k8ssync.ProviderStatus
 }
 
-func (g *giver) Configure(cfg k8ssync.ProviderConfig) { g.cfg = cfg }
+func (g *giver) Configure(k8ssync.ProviderConfig) {}
 
-func (g *giver) Follow(clusters map[string]*k8ssync.Cluster) {
-	g.followed = append(g.followed, clusters)
-}
+func (g *giver) Follow(map[string]*k8ssync.Cluster) {}
 
 func (g *giver) Run(ctx context.Context) error {
-	return g.run(ctx, g.runs.Add(1))
+	<-ctx.Done()
+	return nil
 }
 
 func (g *giver) Changed() <-chan struct{} { return nil }
 
 func (g *giver) Notes() []lb.Note { return g.notes }
 
-func (g *giver) Status() k8ssync.ProviderStatus {
-	g.asked++
-	return g.status
-}
+func (g *giver) Status() k8ssync.ProviderStatus { return g.status }
 
 func (g *giver) OutsidePool(ipam.Config) []ipam.Note { return g.outside }
 
 func (g *giver) TakeLatencies() []time.Duration { return nil }
 
 // poolsOf returns pools with an allocator of a test.
-func poolsOf(a addresses.Allocator, cfg k8ssync.ProviderConfig) *addresses.Pools {
-	return addresses.New(cfg, slog.New(slog.DiscardHandler), func(k8ssync.ProviderConfig, *slog.Logger) addresses.Allocator { return a })
+func poolsOf(a addresses.Allocator) *addresses.Pools {
+	return addresses.New(k8ssync.ProviderConfig{}, slog.New(slog.DiscardHandler), func(k8ssync.ProviderConfig, *slog.Logger) addresses.Allocator { return a })
 }
 
 // onePool is a configuration with a pool.
@@ -72,7 +62,7 @@ func TestNotesOfTheAllocatorAreShownAndNotReportedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, l := fakeBox(t, nil)
 		b.sources.probes = kube.NewHealthPorts(b.log, func() bool { return true })
-		b.sources.pools = poolsOf(&giver{notes: []lb.Note{{Service: shop("web"), Reason: lb.AddressPending, Text: "pool public is full"}}}, k8ssync.ProviderConfig{})
+		b.sources.pools = poolsOf(&giver{notes: []lb.Note{{Service: shop("web"), Reason: lb.AddressPending, Text: "pool public is full"}}})
 		want := []status.Note{{Service: "prod/shop/web", Reason: "address-pending", Text: "pool public is full"}}
 		if diff := cmp.Diff(want, b.sources.note(nil)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)

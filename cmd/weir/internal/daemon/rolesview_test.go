@@ -14,7 +14,6 @@ import (
 	"weir/bgp/advertise"
 	"weir/cmd/weir/internal/drain"
 	"weir/cmd/weir/internal/status/explain"
-	"weir/k8ssync"
 )
 
 // What the box is to a VIP in a fleet is seen in its routes, its status, and where the
@@ -84,7 +83,7 @@ func TestAPlanKeepsRoles(t *testing.T) {
 		text := oneRouter + web(`"10.1.0.1"`)
 		b, _, _ := speakerBox(t, text)
 		b.loops(t)
-		b.sources.pools = poolsOf(&giver{}, k8ssync.ProviderConfig{})
+		b.sources.pools = poolsOf(&giver{})
 		b.pass(t)
 		b.steering.announcer.Assign(map[netip.Addr]advertise.Role{vipA: advertise.Standby}, time.Now())
 		file := filepath.Join(t.TempDir(), "weir.toml")

@@ -35,7 +35,7 @@ func TestHealthAnswers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLand(t, calm)
+				l := newLand(t)
 				cfgs := blocks("prod")
 				cfgs[0].NodeName = "node1"
 				l.Set(t.Context(), cfgs)
