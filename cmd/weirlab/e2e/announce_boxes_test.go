@@ -171,14 +171,10 @@ next:
 func oneDies(t *testing.T, e *edge) {
 	router := e.Host("router")
 	pulled := e.outage(t, func() {
-		if err := router.Unplug(linkOf(1)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, router.Unplug(linkOf(1)))
 	})
 	pulled.tell(t, "cable pulled, the router's port is down", "at once") // perhaps no client has lost a request
-	if err := router.Plug(linkOf(1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, router.Plug(linkOf(1)))
 	for _, cut := range []struct{ peer, how, name, predicted, says string }{
 		{withBFD, "bfd on;", "BFD 300 ms x 3", "0.6 to 0.9 s", "BFD"},
 		{`hold_time = "4s"`, "bfd off;", "hold time 4 s", "3 to 4 s", "Hold timer"},
@@ -195,18 +191,14 @@ func oneDies(t *testing.T, e *edge) {
 // powerCut takes box1's power and gives it back afterwards.
 func (e *edge) powerCut(t *testing.T, peer, how string) outage {
 	one := e.boxes[0]
-	if err := e.router.Reconfigure(t.Context(), birdOf(len(e.boxes), how)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.router.Reconfigure(t.Context(), birdOf(len(e.boxes), how)))
 	for i, s := range e.boxes {
 		s.reload(t, peering(i+1, shortDrain, peer)+shared)
 	}
 	one.box.Must(t, "sync")
 	o := e.outage(t, one.box.PowerCut)
 	_, _ = one.daemon.Wait(within(t, 30*time.Second)) // its end was not seen
-	if err := one.box.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, one.box.Boot(t.Context()))
 	one.start(t)
 	e.awaitRoutes(t, bothVIPs, e.all()...)
 	return o

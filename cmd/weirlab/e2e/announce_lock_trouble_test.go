@@ -21,12 +21,8 @@ func lockedRules(t *testing.T, e *edge) {
 
 	holder, err := s.box.Start("flock", "/run/xtables.lock", "sh", "-c",
 		fmt.Sprintf("echo held; sleep %d; until [ -e /tmp/release ]; do sleep 0.1; done; echo free", sized(20, 60)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.Expect(within(t, time.Minute), "held"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, holder.Expect(within(t, time.Minute), "held"))
 	begin := time.Now()
 	other := serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, "")
 	s.reload(t, strings.Replace(peering(1, "", ""), "[kernel]", "[kernel]\nmasquerade_all = true", 1)+service("web", "")+other)
@@ -48,9 +44,7 @@ func lockedRules(t *testing.T, e *edge) {
 		t.Errorf("the rules changed without the lock: from\n%s\nto\n%s", before, now)
 	}
 	s.box.Must(t, "touch", "/tmp/release")
-	if err := holder.Expect(within(t, 2*time.Minute), "free"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Expect(within(t, 2*time.Minute), "free"))
 	free := time.Now()
 	eventually(t, 30*time.Second, func() error {
 		if s.box.Must(t, "sh", "-c", rules) == before {

@@ -40,9 +40,7 @@ func (e *edge) cleanSlate(t testing.TB) {
 	for _, s := range e.boxes {
 		s.cleanSlate(t)
 	}
-	if err := e.router.Restart(within(t, 30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.router.Restart(within(t, 30*time.Second)))
 }
 
 // onlyBox configures and starts the only box of the test.

@@ -36,9 +36,7 @@ func watchRoutes(t testing.TB, router *lab.Machine) *routeWatch {
 	t.Helper()
 	w := &routeWatch{stop: make(chan struct{})}
 	updates := make(chan netlink.RouteUpdate, 1024)
-	if err := router.Do(func() error { return netlink.RouteSubscribe(updates, w.stop) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, router.Do(func() error { return netlink.RouteSubscribe(updates, w.stop) }))
 	go func() {
 		for u := range updates {
 			if u.Dst == nil {

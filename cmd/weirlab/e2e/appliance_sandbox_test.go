@@ -65,13 +65,9 @@ var denials = []string{"1", "13", "30", "2"}
 // need is denied by the kernel, and the same calls of root succeed.
 func applianceIsDenied(t *testing.T, a *appliance) {
 	const file, dropIn = "/usr/local/bin/probe", "/etc/systemd/system/weir.service.d/probe.conf"
-	if err := a.box.WriteFile(within(t, 10*time.Second), file, sandboxProbe, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.box.WriteFile(within(t, 10*time.Second), file, sandboxProbe, 0o755))
 	a.box.Must(t, "mkdir", "-p", "/etc/systemd/system/weir.service.d")
-	if err := a.box.WriteFile(within(t, 10*time.Second), dropIn, "[Service]\nExecStartPre="+file+"\n", 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.box.WriteFile(within(t, 10*time.Second), dropIn, "[Service]\nExecStartPre="+file+"\n", 0o644))
 	a.systemctl(t, "daemon-reload")
 	a.systemctl(t, "restart", "weir")
 	var confined map[string]string

@@ -49,9 +49,7 @@ const linkVIP = "10.1.0.100"
 
 func newAppliance(t *testing.T) *appliance {
 	t.Helper()
-	if err := lab.CheckPeers(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lab.CheckPeers())
 	a := &appliance{old: lab.Package(t, ""), new: lab.Package(t, nextVersion)}
 	a.land = &land{site: openSite(t, underSystemd(kubeSite(1)))}
 	a.weir = "/usr/bin/weir" // that of the package
@@ -119,18 +117,14 @@ func (a *appliance) systemctl(t testing.TB, args ...string) {
 func (a *appliance) login(t testing.TB) {
 	t.Helper()
 	file := "/etc/weir/credentials/prod"
-	if err := a.box.WriteFile(within(t, 10*time.Second), file, a.prod.Kubeconfig(lab.KubeWeir), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.box.WriteFile(within(t, 10*time.Second), file, a.prod.Kubeconfig(lab.KubeWeir), 0o600))
 	if _, err := a.box.Run(t.Context(), "runuser", "-u", "weir", "--", "cat", file); err == nil {
 		t.Errorf("user weir can read %s", file)
 	}
 }
 
 func applianceInstalls(t *testing.T, a *appliance) {
-	if err := a.box.AwaitSystemd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.box.AwaitSystemd(t.Context()))
 	a.box.Must(t, "iptables", "-nL") // which creates its lock with access for root only
 	untouched := a.dump(t)
 	begin := time.Now()
@@ -201,14 +195,10 @@ func applianceReboots(t *testing.T, a *appliance) {
 	const vip = "198.51.100.20"
 	a.balance(t, a.prod, "shop", vip, "", "10.2.0.12")
 	a.answers(t, at(vip, 80), "web2")
-	if err := a.prod.Kill(within(t, time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.prod.Kill(within(t, time.Minute)))
 	a.systemctl(t, "stop", "weir")
 	a.box.Must(t, "test", "-s", "/var/lib/weir/prod.snapshot")
-	if err := a.box.SaveDebian(within(t, time.Minute), []string{"weir"}, []string{"/var/lib/weir"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.box.SaveDebian(within(t, time.Minute), []string{"weir"}, []string{"/var/lib/weir"}))
 	a.systemctl(t, "--no-block", "reboot")
 	eventually(t, 2*time.Minute, func() error {
 		if _, err := a.box.Run(t.Context(), "true"); !errors.Is(err, lab.ErrPowerLost) {
@@ -217,12 +207,8 @@ func applianceReboots(t *testing.T, a *appliance) {
 		return nil
 	})
 	begin := time.Now()
-	if err := a.box.Boot(within(t, 4*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.box.AwaitSystemd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.box.Boot(within(t, 4*time.Minute)))
+	must(t, a.box.AwaitSystemd(t.Context()))
 	a.answers(t, at(vip, 80), "web2")
 	mustGet(t, a.client1, at(linkVIP, 80), 3)
 	figure(t, "reboot without the API server: from power on until the cluster's Service answers", time.Since(begin))

@@ -60,17 +60,11 @@ func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 	const rules = "iptables-save -t nat | grep -v '^[#:]'"
 	before := a.box.Must(t, "sh", "-c", rules)
 	holder, err := a.box.Start("flock", "/run/xtables.lock", "sh", "-c", "echo held; sleep 2; "+rules+"; echo free")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := holder.Expect(within(t, time.Minute), "held"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, holder.Expect(within(t, time.Minute), "held"))
 	a.configure(t, "[kernel]\nsync_period = \"2s\"\nmasquerade_all = true\n"+a.text(""))
 	a.systemctl(t, "reload", "weir")
-	if err := holder.Expect(within(t, time.Minute), "free"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Expect(within(t, time.Minute), "free"))
 	if during := holder.Output(); during != "held\n"+before+"free\n" {
 		t.Errorf("the rules have changed while somebody else had the lock: from\n%s\nto\n%s", before, during)
 	}
@@ -145,9 +139,7 @@ func (s *site) repairs(t testing.TB, iptables, flush string) (took, look time.Du
 // applianceHangs stops weir's process in the midst, so that its loop goes on no more.
 func applianceHangs(t *testing.T, a *appliance) {
 	const dropIn = "/etc/systemd/system/weir.service.d/short.conf"
-	if err := a.box.WriteFile(t.Context(), dropIn, "[Service]\nWatchdogSec=3s\n", 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.box.WriteFile(t.Context(), dropIn, "[Service]\nWatchdogSec=3s\n", 0o644))
 	a.systemctl(t, "daemon-reload")
 	a.systemctl(t, "restart", "weir")
 	before := a.show(t, "MainPID")

@@ -23,9 +23,7 @@ func (s *bgpSite) foundDead(t *testing.T) {
 	s.steady(t, "bird", 3*time.Second)
 	bird := s.Host("bird")
 	begin := time.Now()
-	if err := bird.Unplug("front"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bird.Unplug("front"))
 	eventually(t, sessionPatience, func() error {
 		if n := s.neighbor(t, "bird"); n.State == "Established" {
 			return fmt.Errorf("weir has not noticed that BIRD is unplugged: %+v", n)
@@ -36,9 +34,7 @@ func (s *bgpSite) foundDead(t *testing.T) {
 	if down := s.neighbor(t, "bird").Down; !strings.Contains(down, "BFD") {
 		t.Errorf("weir says of bird, whose cable is pulled: %s", down)
 	}
-	if err := bird.Plug("front"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bird.Plug("front"))
 	begin = time.Now()
 	s.established(t, s.router("bird"))
 	have(t, both, hosts(vip4, vip6)...)
@@ -65,9 +61,7 @@ func (s *bgpSite) foundDead(t *testing.T) {
 	}
 	s.daemon = nil
 	begin = time.Now()
-	if err := s.box.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.Boot(t.Context()))
 	s.tracksMany(t)
 	s.start(t)
 	have(t, s.routers, hosts(vip4, vip6)...)

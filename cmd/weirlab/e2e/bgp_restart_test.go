@@ -180,9 +180,7 @@ func (s *bgpSite) comesBack(t *testing.T) {
 		stream := startStream(t, through, at(vip4, 80), at(vip6, 80))
 		stay := routesStay(t, others, hosts(vip4, vip6)...)
 		flaps := s.neighbor(t, r.name).Flaps
-		if err := r.Kill(within(t, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Kill(within(t, time.Minute)))
 		eventually(t, sessionPatience, func() error {
 			if n := s.neighbor(t, r.name); n.State == "Established" || n.Down == "" {
 				return fmt.Errorf("weir says of %s, which was killed: %+v", r.name, n)
@@ -190,9 +188,7 @@ func (s *bgpSite) comesBack(t *testing.T) {
 			return nil
 		})
 		t.Logf("weir says of %s: %s", r.name, s.neighbor(t, r.name).Down)
-		if err := r.Start(within(t, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Start(within(t, time.Minute)))
 		begin := time.Now()
 		have(t, []*router{r}, hosts(vip4, vip6)...)
 		figure(t, r.name+" was killed: it has all routes again after", time.Since(begin))

@@ -38,9 +38,7 @@ func (s *bgpSite) internals(t *testing.T) {
 // guarded is a configuration with a password and with TTL security for all routers.
 func (s *bgpSite) guarded(t testing.TB) string {
 	t.Helper()
-	if err := s.box.WriteFile(within(t, 10*time.Second), passwordFile, password+"\n", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.WriteFile(within(t, 10*time.Second), passwordFile, password+"\n", 0o600))
 	toml := speaker(`router_id = "10.1.0.1"`) // no IPv4 session to derive it from
 	for _, r := range s.routers {
 		toml += r.internal(`password_file = "bgp.password"`, "ttl_security = 1")
@@ -118,12 +116,8 @@ func (s *bgpSite) otherPassword(t *testing.T) {
 	lines := strings.Count(s.daemon.Output(), "\n")
 	s.beginWith(t, func(r *router) string { return s.side(t, r, passwordMissing, wrong) })
 	syns, err := s.Host("bird").Start("tcpdump", "-lnni", "front", "ip6[6] == 6 and ip6[53] & 18 == 2 and src host fd01::1 and dst port 179")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syns.Expect(within(t, 20*time.Second), "listening on"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, syns.Expect(within(t, 20*time.Second), "listening on"))
 	begin := time.Now()
 	s.staysDown(t, []string{"bird", "frr", "gobgp"}, "password")
 	ports := map[string]bool{} // of each attempt another; a SYN that is sent again has the same
@@ -144,9 +138,7 @@ func (s *bgpSite) otherPassword(t *testing.T) {
 	s.keepsSecret(t, password)
 	// The data path and the rest of weir are well; with the right one all is.
 	for _, r := range s.routers {
-		if err := r.Reconfigure(within(t, time.Minute), s.repaired(t, r, wrong)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Reconfigure(within(t, time.Minute), s.repaired(t, r, wrong)))
 	}
 	begin = time.Now()
 	s.established(t, s.routers...)
@@ -170,9 +162,7 @@ func (s *bgpSite) tooFar(t *testing.T) {
 	s.established(t, s.routers...)
 	s.reload(t, speaker()+s.externals("ttl_security = 1")+toml)
 	for _, r := range s.routers { // all that came by the sessions before is gone
-		if err := r.Restart(within(t, time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Restart(within(t, time.Minute)))
 	}
 	s.staysDown(t, []string{"bird", "frr", "gobgp"}, "")
 	have(t, s.routers)

@@ -41,9 +41,7 @@ func (c *conformance) startKube(t *testing.T) {
 	for name, addr := range map[string]string{nodeName: nodeAddr, "other": "192.168.0.77"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: nodeZone}}}
 		made, err := c.api.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr}}
 		if _, err := c.api.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -60,9 +58,7 @@ func (c *conformance) zone(t testing.TB, known bool) {
 	}
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, corev1.LabelTopologyZone, value)
 	_, err := c.api.CoreV1().Nodes().Patch(within(t, time.Minute), nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // clientFor is a client of the API for a user.
@@ -74,27 +70,21 @@ func clientFor(t testing.TB, k *lab.Kube, user string) *kubernetes.Clientset {
 		Host:          k.URL(), BearerToken: k.Token(user), Dial: k.DialContext, QPS: 1000, Burst: 1000,
 		TLSClientConfig: rest.TLSClientConfig{CAData: k.CA()},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return client
 }
 
 // kubeconfig puts a user's kubeconfig on the node.
 func (c *conformance) kubeconfig(t testing.TB, user, path string) {
 	t.Helper()
-	if err := c.box.WriteFile(within(t, 10*time.Second), path, c.kube.Kubeconfig(user), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.box.WriteFile(within(t, 10*time.Second), path, c.kube.Kubeconfig(user), 0o600))
 }
 
 // manifest returns the documents of a file of rbacFolder.
 func manifest(t testing.TB, name string) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile(rbacFolder + name + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return bytes.Split(text, []byte("\n---\n"))
 }
 
@@ -127,9 +117,7 @@ func grantOne(t testing.TB, k *lab.Kube, file string, doc []byte) {
 		"Role": rbac + "namespaces/" + head.Metadata.Namespace + "/roles", "RoleBinding": rbac + "namespaces/" + head.Metadata.Namespace + "/rolebindings",
 	}
 	body, err := yaml.YAMLToJSON(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	status, answer, err := k.Do(within(t, time.Minute), lab.KubeAdmin, http.MethodPost, paths[head.Kind], string(body))
 	if err != nil || status >= 300 {
 		t.Fatalf("make the %s of %s: %d %s %v", head.Kind, file, status, answer, err)

@@ -85,9 +85,7 @@ func (e *weirEngine) served(t testing.TB) []string {
 			Servers                []struct{ Weight int }
 		}
 	}
-	if err := e.c.relay.get(ctx, "/services", &doc); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.c.relay.get(ctx, "/services", &doc))
 	var served []string
 	for _, f := range doc.Frontends {
 		for _, s := range f.Servers {
@@ -99,9 +97,7 @@ func (e *weirEngine) served(t testing.TB) []string {
 	// A Service that lost its endpoints first has no backend and is still there. Its address
 	// stays while connections drain, and refuses clients then.
 	var state struct{ Kernel struct{ Services, VIPs int } }
-	if err := e.c.relay.get(ctx, "/status", &state); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.c.relay.get(ctx, "/status", &state))
 	if n := state.Kernel.Services; n > 1 {
 		served = append(served, fmt.Sprintf("%d Services beside default/kubernetes", n-1))
 	}
@@ -151,9 +147,7 @@ func (e *kubeProxyEngine) start(t testing.TB, o options) {
 	}
 	e.c.zone(t, !o.noZone)
 	proxy, err := e.c.kube.StartProxy(within(t, 5*time.Minute), e.c.box, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e.proxy = proxy
 }
 
@@ -170,9 +164,7 @@ func (e *kubeProxyEngine) stop(t testing.TB) {
 
 func (e *kubeProxyEngine) restart(t testing.TB) {
 	t.Helper()
-	if err := e.proxy.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.proxy.Signal(syscall.SIGTERM))
 	if _, err := e.proxy.Wait(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}

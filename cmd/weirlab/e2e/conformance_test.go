@@ -107,9 +107,7 @@ func promise(ch claim, engine string) string {
 func knownChecks(t *testing.T) []string {
 	t.Helper()
 	list, err := known.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := list.Names("conformance ")
 	for _, ch := range claims {
 		for _, e := range []string{ipvsMode, nftablesMode, netfilterMode, iptablesMode} {
@@ -205,9 +203,7 @@ func (c *conformance) greetAs(t testing.TB, m *lab.Machine, name string) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // sample are the checks of the short form: kube-proxy passes some and not others, is started with other
@@ -313,9 +309,7 @@ func (c *conformance) forget(t testing.TB, e engine) {
 			client rest.Interface
 			of     string
 		}{{c.api.CoreV1().RESTClient(), "services"}, {c.api.DiscoveryV1().RESTClient(), "endpointslices"}} {
-			if err := all.client.Delete().Namespace(kubeNamespace).Resource(all.of).Param("labelSelector", madeHere).Do(ctx).Error(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, all.client.Delete().Namespace(kubeNamespace).Resource(all.of).Param("labelSelector", madeHere).Do(ctx).Error())
 		}
 		clear(c.made)
 	}
@@ -341,9 +335,7 @@ func (c *conformance) each(t testing.TB, objects []object, do func(context.Conte
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.Wait())
 }
 
 // put makes an object or changes it. What the check has not made is not there.
@@ -464,16 +456,10 @@ func (c *conformance) onNode(t testing.TB, do, undo string) func() {
 func (c *conformance) daemonOnNode(t testing.TB, port int) (stop func()) {
 	t.Helper()
 	command, err := peerCommand("", "listen", "daemon", "tcp4", fmt.Sprintf("0.0.0.0:%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := c.box.Launch(command)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Expect(within(t, time.Minute), "listening"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, p.Expect(within(t, time.Minute), "listening"))
 	return p.Kill
 }
 

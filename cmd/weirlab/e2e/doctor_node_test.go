@@ -12,9 +12,7 @@ import (
 // TestDoctorOfANode puts into a box what no other test of weir doctor does: a node of a
 // cluster, with a router, a cable that it answers ARP on, and many clients.
 func TestDoctorOfANode(t *testing.T) {
-	if err := lab.CheckPeers(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lab.CheckPeers())
 	e := newEdge(t, 1, lab.Host{Name: "kube1", Nets: lab.Nets{"back": "10.2.0.101/24 fd02::101/64"}})
 	p := &patient{site: e.boxes[0], edge: e, kube: e.Kube(t, "kube1", lab.KubeOptions{})}
 	p.rules = "iptables" // with its legacy tables, which some of the faults are about

@@ -57,9 +57,7 @@ func TestDoctor(t *testing.T) {
 	})
 	mustGet(t, e.client1, vip4+":80", 60)
 	listener, err := s.box.Start("gobgpd", "--api-hosts="+vip4+":80", "--pprof-disable")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.faults(t, []fault{
 		{check: "rp-filter", names: "front1", put: "ip route add default via 10.2.0.11 dev back metric 900; sysctl -qw net.ipv4.conf.front1.rp_filter=1"},
 		{check: "conntrack-room", names: "of at most", put: "sysctl -qw net.netfilter.nf_conntrack_max=$(($(cat /proc/sys/net/netfilter/nf_conntrack_count) * 10 / 9))"},
@@ -76,9 +74,7 @@ func TestDoctor(t *testing.T) {
 	mustGet(t, e.client1, vip4+":80", 3) // what dropped replies lets them pass
 	// A web server with a network that drops large packets, and sends no ICMP.
 	e.Host("web1").Must(t, "ip", "link", "set", "dev", "back", "mtu", "1400")
-	if err := e.router.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.router.Kill(t.Context()))
 	eventually(t, 30*time.Second, func() error { // for as long as a session needs to be missed
 		if slices.ContainsFunc(s.doctor(t), func(x finding) bool { return x.ID == "bgp-peer" && x.Severity == "error" }) {
 			return nil
@@ -87,16 +83,12 @@ func TestDoctor(t *testing.T) {
 	})
 	found := s.doctor(t)
 	s.repair(t, found, fault{check: "path-mtu", names: "10.2.0.11 answers a small ping"}, fault{check: "path-mtu", names: "fd02::11 answers a small ping"}, fault{check: "bgp-peer", names: "router (10.1.1.254) refuses TCP port 179"})
-	if err := e.router.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.router.Start(t.Context()))
 	e.awaitRoutes(t, bothVIPs, 1)
 	eventually(t, time.Minute, func() error { return illness(s.doctor(t)) })
 
 	s.stop(t, syscall.SIGTERM)
-	if err := s.box.WriteFile(t.Context(), configFile, "[kernel]\nmodus = 1\n", 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.WriteFile(t.Context(), configFile, "[kernel]\nmodus = 1\n", 0o644))
 	begin := time.Now()
 	found = s.doctor(t)
 	figure(t, "weir doctor looks at a box, without a daemon", time.Since(begin))

@@ -34,9 +34,7 @@ var (
 func areDocumented(t testing.TB, metrics string) {
 	t.Helper()
 	rows, err := metricRows()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range metricType.FindAllStringSubmatch(metrics, -1) {
 		name, kind := m[1], m[2]
 		sample := name

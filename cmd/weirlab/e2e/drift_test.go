@@ -182,9 +182,7 @@ func (s *site) driftCounts(t testing.TB) map[string]float64 {
 	out := map[string]float64{}
 	for labels, value := range s.metrics(t, "weir_drift_repairs_total") {
 		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out[strings.Trim(strings.TrimPrefix(labels, "kind="), `"`)] = v
 	}
 	return out

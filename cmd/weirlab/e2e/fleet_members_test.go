@@ -41,9 +41,7 @@ func newKin(t *testing.T, plan lab.Site) *kin {
 // key makes one, in a file of its name on a box.
 func (s *site) key(t *testing.T, name, key string) {
 	t.Helper()
-	if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name, key+"\n", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name, key+"\n", 0o600))
 }
 
 func newKey() string {

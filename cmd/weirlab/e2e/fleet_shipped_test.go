@@ -29,9 +29,7 @@ type shipped struct {
 func startShipped(t *testing.T, config string, plan lab.Site, vips ...string) *shipped {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "configs", config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	toml := string(text)
 	if !soaking() { // the only other word: a box takes over as soon as it is fit
 		toml = preemptDelay.ReplaceAllString(toml, "")
@@ -154,18 +152,14 @@ func TestShippedFleetWithBGP(t *testing.T) {
 		side := f.boxes[0].box.Must(t, f.boxes[0].weir, "bgp", "router-config", "--vendor", "bird", "--peer", name)
 		side = strings.ReplaceAll(side, "BOX-ADDRESS", "10.0.0.5")
 		r, err := lab.StartRouter(within(t, time.Minute), f.Host(name), lab.BIRD, twice(lab.BIRD, side, "10.0.0.5", "10.0.0.6"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		routers = append(routers, r)
 	}
 	for _, s := range f.boxes {
 		s.box.Must(t, "sync")
 	}
 	owner := f.boxes[f.edgeLoses(t, routers, powerCut)]
-	if err := owner.box.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, owner.box.Boot(t.Context()))
 	owner.tracksMany(t)
 	owner.start(t)
 	f.edgeLoses(t, routers, noRouters)

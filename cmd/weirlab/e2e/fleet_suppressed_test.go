@@ -43,9 +43,7 @@ func TestALeafAnswersForADeadBox(t *testing.T) {
 		})
 	}
 	dead, other := k.boxes[owner], k.boxes[1-owner]
-	if err := lab.SuppressARP(dead.box, "front", vip); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lab.SuppressARP(dead.box, "front", vip))
 	serveEcho(t, k.client2, 7000)
 	held := hold(t, k.client1, at(foreign, 7000))
 	clients := startStream(t, k.client1, at(vip.String(), 80))

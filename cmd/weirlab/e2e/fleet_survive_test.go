@@ -98,9 +98,7 @@ func TestConnectionsOutliveABox(t *testing.T) {
 		if i == len(survivals)-1 {
 			break
 		}
-		if err := e.boxes[loses].box.Boot(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.boxes[loses].box.Boot(t.Context()))
 	}
 	_ = w.Flush()
 	t.Logf("power cut of the box, routes moved after 0.3 s, on %v:\n%s", lab.UML, table.String())

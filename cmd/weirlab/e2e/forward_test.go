@@ -176,9 +176,7 @@ func (k *tomlKit) reusesPorts(t *testing.T) {
 		local := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), 42000))
 		for range 10 {
 			c, err := k.s.client1.DialFrom(within(t, visitTime), "tcp", local, at(to, 80))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_ = c.(*net.TCPConn).SetLinger(0)
 			_ = c.Close()
 		}
@@ -195,16 +193,12 @@ func (k *tomlKit) onePacket(t *testing.T) {
 	k.want("client1", forwardTargets[1], "web1 web2 web3 keep")
 	for _, addr := range []string{vip4 + ":5300", "[" + vip6 + "]:5300"} {
 		c, err := dialerOf(k.s.client1)(t.Context(), "udp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		met := map[string]bool{}
 		for range 9 {
 			a, err := readGreeting(within(t, visitTime), c, "udp")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			met[a.server] = true
 		}
 		if len(met) != 3 {
@@ -372,14 +366,10 @@ func (k *tomlKit) uploads(t *testing.T) {
 	t.Helper()
 	for _, addr := range []string{vip4 + ":80", "[" + vip6 + "]:80"} {
 		c, _, err := visit(t.Context(), dialerOf(k.s.client1), "tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		raw, err := c.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var size int
 		var failed error
 		if err := raw.Control(func(fd uintptr) { size, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) }); err != nil || failed != nil {

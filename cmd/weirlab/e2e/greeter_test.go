@@ -282,9 +282,7 @@ func greet(t testing.TB, m *lab.Machine, network, addr string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // greetAll puts a greeter on all three backends.
@@ -307,14 +305,10 @@ func (s *site) greetOnBox(t testing.TB, ends ...string) {
 func (s *site) launchIn(t testing.TB, namespace string, args ...string) {
 	t.Helper()
 	c, err := peerCommand(namespace, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Log = "greeter"
 	p, err := s.box.Launch(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.Kill)
 	if err := p.Expect(within(t, time.Minute), "listening"); err != nil {
 		t.Fatalf("greeter on the box: %v\n%s", err, p.Output())

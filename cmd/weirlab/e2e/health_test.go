@@ -127,13 +127,6 @@ func httpHealth(t *testing.T, s *site) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func tcpHealth(t *testing.T, s *site) {
 	var servers []*webServer
 	for _, i := range allWebs {

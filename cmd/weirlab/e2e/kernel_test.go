@@ -106,21 +106,15 @@ func wholeName(expression string) func(string) bool {
 func packageInBox(t *testing.T, pkg string, c choice) {
 	lab.Require(t, lab.UML)
 	binary, err := lab.TestBinary("weir/" + pkg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	source, err := filepath.Abs(filepath.Join("..", "..", "..", filepath.FromSlash(pkg)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err := exec.CommandContext(within(t, time.Minute), binary, "-test.list", "^Test").Output()
 	if err != nil {
 		t.Fatalf("list the tests of %s: %v", pkg, err)
 	}
 	chosen, err := c.of(strings.Fields(string(list)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l := lab.Start(t, lab.Site{Boxes: []lab.Box{{Name: "box"}}})
 	s := &site{Lab: l, box: l.Box("box")}
 	if s.kernelBefore(t, 6, 9) {

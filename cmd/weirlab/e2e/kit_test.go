@@ -219,6 +219,14 @@ func (k *kit) eventually(what string, f func() bool) bool {
 	return true
 }
 
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // heldConn is a connection that lives through changes.
 type heldConn struct {
 	*conn

@@ -107,9 +107,7 @@ func (s *land) sliceOf(t testing.TB, k *lab.Kube, method, path, name string, bac
 		"ports":     []any{map[string]any{"name": "http", "port": 8080, "protocol": "TCP"}},
 		"endpoints": list,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	do(t, k, method, slicesPath+path, string(text))
 }
 
@@ -213,9 +211,7 @@ func cluster(doc statusDoc, name, state string) bool {
 // kubeconfig puts a user's kubeconfig on the box, for the cluster of that name.
 func (s *land) kubeconfig(t testing.TB, name, user string) {
 	t.Helper()
-	if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", s.prod.Kubeconfig(user), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+name+".kubeconfig", s.prod.Kubeconfig(user), 0o600))
 }
 
 // restartWeir ends weir in order and starts it again; the kernel serves meanwhile.

@@ -59,9 +59,7 @@ type podNode struct {
 
 func newPodNode(t *testing.T) *podNode {
 	t.Helper()
-	if err := lab.CheckPeers(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lab.CheckPeers())
 	l := lab.Start(t, localSite())
 	box := &site{Lab: l, box: l.Box("node"), client1: l.Host("pod"), client2: l.Host("guest"), weir: lab.Build(t, "weir/cmd/weir")}
 	s := &podNode{land: &land{site: box}}

@@ -30,9 +30,7 @@ type nodes struct {
 
 func newNodes(t *testing.T) *nodes {
 	t.Helper()
-	if err := lab.CheckPeers(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lab.CheckPeers())
 	s := &nodes{Lab: lab.Start(t, nodesSite())}
 	s.kube = s.Kube(t, "api", lab.KubeOptions{})
 	grant(t, s.kube)

@@ -69,9 +69,7 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	s.answers(t, vip4+":80", "web1")
 	s.stop(t, syscall.SIGTERM) // it writes what it knows
 	s.box.Must(t, "test", "-s", "/var/lib/weir/prod.snapshot")
-	if err := s.prod.Kill(within(t, 30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.prod.Kill(within(t, 30*time.Second)))
 	s.cleanSlate(t) // as after a power cut: the kernel knows nothing any more
 	begin := time.Now()
 	s.start(t)
@@ -83,9 +81,7 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	if v := s.metric(t, `weir_kubernetes_stale{cluster="prod"}`); v != 1 {
 		t.Errorf("weir_kubernetes_stale is %v", v)
 	}
-	if err := s.prod.Start(within(t, 2*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.prod.Start(within(t, 2*time.Minute)))
 	s.sliceOf(t, s.prod, "PUT", "/web", "web", "10.2.0.13")
 	s.answers(t, vip4+":80", "web3")
 	s.statusIs(t, "caught up", func(d statusDoc) bool { return cluster(d, "prod", "connected") && d.State == "ok" })
@@ -99,9 +95,7 @@ func clusterUnreachableUnknown(t *testing.T, s *land) {
 	defer forget(t, s.prod, "web")
 	s.answers(t, vip4+":80", "web1")
 	s.stop(t, syscall.SIGTERM)
-	if err := s.prod.Kill(within(t, 30*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.prod.Kill(within(t, 30*time.Second)))
 	static := func(n int) string {
 		return fmt.Sprintf("[[service]]\nname = \"here\"\nvips = [\"198.51.100.%d\"]\nports = [\"80:8080\"]\nbackends = [\"10.2.0.12\"]\n", n)
 	}
@@ -124,9 +118,7 @@ func clusterUnreachableUnknown(t *testing.T, s *land) {
 	})
 	s.answers(t, vip4+":80", "web1")
 	s.statusIs(t, "waiting", func(d statusDoc) bool { return cluster(d, "prod", "waiting") && d.State == "degraded" })
-	if err := s.prod.Start(within(t, 2*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.prod.Start(within(t, 2*time.Minute)))
 	s.statusIs(t, "back", func(d statusDoc) bool { return cluster(d, "prod", "connected") })
 }
 
@@ -137,9 +129,7 @@ func clusterUnreachable(t *testing.T, s *land) {
 	defer forget(t, s.prod, "web")
 	s.answers(t, vip4+":80", "web1")
 	s.answers(t, "192.0.2.20:80", "web2")
-	if err := s.Host("kube1").Unplug("back"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Host("kube1").Unplug("back"))
 	// The other one comes and goes as ever.
 	s.sliceOf(t, s.stage, "PUT", "/web", "web", "10.2.0.13")
 	s.answers(t, "192.0.2.20:80", "web3")
@@ -152,9 +142,7 @@ func clusterUnreachable(t *testing.T, s *land) {
 		}
 		return nil
 	})
-	if err := s.Host("kube1").Plug("back"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Host("kube1").Plug("back"))
 	eventually(t, 2*time.Minute, func() error {
 		if d := s.status(t); !cluster(d, "prod", "connected") {
 			return fmt.Errorf("status %+v", d.Clusters)
@@ -340,9 +328,7 @@ forward = "direct"
 backends = ["10.2.0.11"]
 `)
 	p, err := s.box.Start(s.weir, "run")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.daemon = p
 	if err := p.Expect(within(t, time.Minute), "msg=ready"); err != nil {
 		t.Fatalf("%v\n%s", err, p.Output())

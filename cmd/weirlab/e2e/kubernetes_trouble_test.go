@@ -74,9 +74,7 @@ func etcdSlice(t testing.TB, name, backend string) string {
 		"ports":     []any{map[string]any{"name": "http", "port": 8080, "protocol": "TCP"}},
 		"endpoints": []any{map[string]any{"addresses": []string{backend}, "conditions": map[string]bool{"ready": true}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 

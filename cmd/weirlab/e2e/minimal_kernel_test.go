@@ -65,9 +65,7 @@ func TestMinimalKernel(t *testing.T) {
 		serveEcho(t, s.Host(name), 7000)
 		serveUDP(t, s.Host(name), 7000)
 	}
-	if err := s.box.AwaitSystemd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.AwaitSystemd(t.Context()))
 	s.box.Must(t, "sh", "-ec", refuseModules)
 	if out, err := s.box.Run(t.Context(), "modprobe", "ip_set"); err == nil {
 		t.Fatalf("module ip_set can be loaded: %s", out.Stdout)

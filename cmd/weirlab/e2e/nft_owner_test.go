@@ -94,14 +94,10 @@ func TestOwnerOfTables(t *testing.T) {
 func (s *site) repairsTables(t testing.TB, c *clients, command string, before map[string]int) {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := s.box.Must(t, "env", asPeer+"=1", program, "time-repair", "1s", command)
 	took, err := time.ParseDuration(strings.TrimSpace(out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	eventually(t, time.Minute, func() error { return s.asBefore(t, before) })
 	c.served(t)
 	figure(t, "without an owner of the tables: all is back after "+command, took.Round(time.Millisecond))

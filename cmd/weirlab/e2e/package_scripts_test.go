@@ -87,9 +87,7 @@ func (c chroot) mustNotHave(t testing.TB, when string, files ...string) {
 func (c chroot) write(t testing.TB, file, text string) {
 	t.Helper()
 	tool(t, "mkdir", "-p", filepath.Dir(filepath.Join(c.dir, file)))
-	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(c.dir, file), []byte(text), 0o755))
 }
 
 // pretend makes the scripts detect a running systemd (sd_booted(3)): their requests to it

@@ -11,9 +11,7 @@ import (
 // packagesAreSigned signs packages with a throw-away key, and verifies them as releases.md instructs.
 func packagesAreSigned(t *testing.T, p *packages) {
 	dir, err := os.MkdirTemp("", "weir-key-") // short: the path of the agent's socket is limited
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		tool(t, "gpgconf", "--homedir", dir, "--kill", "gpg-agent")
 		tool(t, "rm", "-rf", dir)
@@ -23,9 +21,7 @@ func packagesAreSigned(t *testing.T, p *packages) {
 		"passphrase":     "correct horse\n",
 		"gpg-agent.conf": "s2k-count 65536\n", // or the agent measures the processor first
 	} {
-		if err := os.WriteFile(in(file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(in(file), []byte(text), 0o600))
 	}
 	gpg := func(args ...string) {
 		tool(t, "gpg", append([]string{"--homedir", dir, "--batch", "--pinentry-mode", "loopback", "--passphrase-file", in("passphrase")}, args...)...)
@@ -69,13 +65,9 @@ func packagesAreSigned(t *testing.T, p *packages) {
 	changed := func(file string) {
 		t.Helper()
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		content[len(content)*2/3] ^= 1
-		if err := os.WriteFile(file, content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, content, 0o644))
 	}
 	changed(rpm)
 	verify("an rpm with a changed byte", false, checksig[0], append(checksig[1:], rpm)...)

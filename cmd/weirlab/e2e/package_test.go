@@ -232,9 +232,7 @@ func rpmHasFiles(t *testing.T, p *packages, arch string) {
 func (p *packages) read(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -261,9 +259,7 @@ func packagesKeepConfiguration(t *testing.T, p *packages) {
 		{"[[servise]]\n", 0}, // weir run reports what is wrong
 	} {
 		more := filepath.Join(p.root, "etc/weir/conf.d/more.toml")
-		if err := os.WriteFile(more, []byte(tt.toml), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(more, []byte(tt.toml), 0o644))
 		cmd := exec.Command(weir, "check", "--configured", "--config", toml)
 		out, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != tt.code {

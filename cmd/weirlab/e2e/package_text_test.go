@@ -27,9 +27,7 @@ type bill struct {
 
 func packagesListModules(t *testing.T, p *packages) {
 	var b bill
-	if err := json.Unmarshal([]byte(p.read(t, "usr/share/doc/weir/sbom.cdx.json")), &b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(p.read(t, "usr/share/doc/weir/sbom.cdx.json")), &b))
 	if b.BOMFormat != "CycloneDX" || b.SpecVersion == "" || b.Metadata.Component.Name != "weir" {
 		t.Errorf("it is no CycloneDX of weir: %+v", b.Metadata)
 	}
@@ -77,9 +75,7 @@ func packagesHaveManual(t *testing.T, p *packages) {
 	for _, page := range pages {
 		name := strings.TrimSuffix(filepath.Base(page), ".gz")
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(tool(t, "zcat", page)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(tool(t, "zcat", page)), 0o644))
 		if out, err := exec.Command("groff", "-man", "-ww", "-Tutf8", "-z", file).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("groff: %v\n%s", err, out)
 		}

@@ -54,9 +54,7 @@ func (s *site) pageFigures(t *testing.T) {
 	get := func(path string) (int, time.Duration) {
 		begin := time.Now()
 		resp, err := client.Get(pageAt + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusOK {
@@ -75,9 +73,7 @@ func (s *site) pageFigures(t *testing.T) {
 	}
 	for range 10 {
 		resp, err := client.Get(pageAt + "/live?path=/services")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer resp.Body.Close()
 		if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || line != "retry: 2000\n" {
 			t.Fatalf("%q %v", line, err)
@@ -246,9 +242,7 @@ func (s *site) isLive(t *testing.T, b *browser, server *webServer) {
 	server.health.Store(http.StatusOK)
 	eventually(t, 40*time.Second, row("yes ok "+here+"3/3"))
 	// To look for something else is no new page, either.
-	if err := b.eval(`const f = document.getElementById("q"); f.value = "svc-00007"; f.dispatchEvent(new Event("input", {bubbles: true}))`, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.eval(`const f = document.getElementById("q"); f.value = "svc-00007"; f.dispatchEvent(new Event("input", {bubbles: true}))`, nil))
 	eventually(t, 30*time.Second, row("yes ok static/svc-00007 "))
 	if got := value[string](t, b, `location.search + " " + typeof window.stays`); got != "?sort=address&q=svc-00007 object" {
 		t.Errorf("it is at %q", got)
@@ -257,9 +251,7 @@ func (s *site) isLive(t *testing.T, b *browser, server *webServer) {
 
 // endIsSeen stops the daemon: the page shows the time of its last update.
 func (s *site) endIsSeen(t *testing.T, b *browser) {
-	if err := b.eval(`scrollTo(0, document.body.scrollHeight)`, nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.eval(`scrollTo(0, document.body.scrollHeight)`, nil))
 	begin := time.Now()
 	s.stop(t, syscall.SIGTERM)
 	figure(t, "  daemon ends although it is looked at", time.Since(begin))

@@ -14,9 +14,7 @@ func TestRulesForPrometheus(t *testing.T) {
 	t.Parallel()
 	promtool := lab.RequirePromtool(t)
 	folder, err := filepath.Abs("../../../packaging/prometheus")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, args := range [][]string{{"check", "rules", "weir.rules.yml"}, {"test", "rules", "weir.rules.test.yml"}} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = folder

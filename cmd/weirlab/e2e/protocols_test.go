@@ -38,9 +38,7 @@ func (s *site) testPortsAndVIPs(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.fresh(t,
 		declared("one", slices.Concat(bothFamilies(vipOf), bothFamilies(otherOf)),
 			[]string{"53", "53:5353/udp", "443:8443", "1443:443", "8443:8443/udp"}, bothFamilies(web1Of))+
@@ -113,9 +111,7 @@ func (s *site) testSCTP(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			for _, vip := range []string{f.vip, f.other} {
 				answers, err := s.visitsIn(within(t, time.Minute), "sc", 6, f.network, at(vip, 80))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				met := map[string]int{}
 				for _, a := range answers {
 					met[a.server]++

@@ -44,9 +44,7 @@ func readSteps(t testing.TB, file string) []step {
 func readSection(t testing.TB, file, heading string) []step {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "doc", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var steps []step
 	lines := strings.Split(string(text), "\n")
 	below := ""

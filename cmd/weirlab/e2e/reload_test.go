@@ -235,9 +235,7 @@ func reloadBySignal(t *testing.T, s *site) {
 	hup := func(toml string) {
 		t.Helper()
 		s.configure(t, toml)
-		if err := s.daemon.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.daemon.Signal(syscall.SIGHUP))
 	}
 	hup(service("web", "") + serves("hup", []string{"192.0.2.30"}, "80:8080", allWebs, ""))
 	took := eventually(t, 10*time.Second, func() error {
@@ -261,9 +259,7 @@ func reloadIncludes(t *testing.T, s *site) {
 	main := "include = [\"conf.d/*.toml\"]\n[kernel]\nsync_period = \"2s\"\n" + service("web", "")
 	part := func(name, toml string) {
 		t.Helper()
-		if err := s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/conf.d/"+name, toml, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/conf.d/"+name, toml, 0o644))
 	}
 	part("a.toml", serves("a", []string{"192.0.2.41"}, "80:8080", allWebs, ""))
 	part("b.toml", serves("b", []string{"192.0.2.42"}, "80:8080", allWebs, ""))
@@ -334,9 +330,7 @@ func reloadStorm(t *testing.T, s *site) {
 	before := s.dump(t)
 	for i := range 15 {
 		s.configure(t, service("web", "")+serves("storm", []string{fmt.Sprintf("192.0.2.%d", 50+i)}, "80:8080", allWebs, `drain_timeout = "0s"`))
-		if err := s.daemon.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.daemon.Signal(syscall.SIGHUP))
 	}
 	s.reload(t, service("web", ""))
 	eventually(t, 15*time.Second, func() error {

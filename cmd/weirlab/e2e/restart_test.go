@@ -200,9 +200,7 @@ func powerIsCut(t *testing.T, s *site) {
 		t.Error("a box without power serves")
 	}
 	begin := time.Now()
-	if err := s.box.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.Boot(t.Context()))
 	booted := time.Since(begin)
 	if out := s.box.Must(t, "ipvsadm", "-Sn"); out != "" {
 		t.Errorf("the kernel holds something before weir starts:\n%s", out)

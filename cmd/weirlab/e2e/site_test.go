@@ -56,18 +56,14 @@ func (s *site) configure(t testing.TB, toml string) {
 	if s.rules != "" && !strings.Contains(toml, "\nrules = ") {
 		toml = strings.Replace(toml, "[kernel]\n", fmt.Sprintf("[kernel]\nrules = %q\n", s.rules), 1)
 	}
-	if err := s.box.WriteFile(within(t, 10*time.Second), configFile, toml, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.WriteFile(within(t, 10*time.Second), configFile, toml, 0o644))
 }
 
 // start runs the daemon and waits until it is ready.
 func (s *site) start(t testing.TB, args ...string) *lab.Proc {
 	t.Helper()
 	p, err := s.box.Start(append([]string{s.weir, "run"}, args...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.daemon = p
 	if err := p.Expect(within(t, 3*time.Minute), "msg=ready"); err != nil {
 		t.Fatalf("weir is not ready: %v\n%s", err, p.Output())
@@ -85,9 +81,7 @@ func (s *site) run(t testing.TB, toml string) {
 // stop ends the daemon with a signal and waits for its end.
 func (s *site) stop(t testing.TB, sig syscall.Signal) {
 	t.Helper()
-	if err := s.daemon.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.daemon.Signal(sig))
 	if _, err := s.daemon.Wait(within(t, 30*time.Second)); err != nil && sig != syscall.SIGKILL {
 		t.Fatal(err)
 	}
@@ -164,9 +158,7 @@ func (s *site) metric(t testing.TB, name string) float64 {
 func eventually(t testing.TB, limit time.Duration, f func() error) time.Duration {
 	t.Helper()
 	took, err := traffic.Eventually(context.WithoutCancel(t.Context()), limit, func(context.Context) error { return f() })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return took
 }
 
@@ -210,9 +202,7 @@ type webServer struct {
 func serveHTTP(t testing.TB, m *lab.Machine, port int) *webServer {
 	t.Helper()
 	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w := &webServer{name: m.Name()}
 	w.health.Store(http.StatusOK)
 	w.stop = props.Serve(l, w)

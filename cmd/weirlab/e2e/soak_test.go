@@ -36,9 +36,7 @@ func sized(usual, full int) int {
 func hurried(t testing.TB) string {
 	t.Helper()
 	weir, err := lab.Binary("weir/cmd/weir", "-ldflags=-X weir/k8ssync.hurry=5 -X weir/cmd/weir/internal/fleet.hurry=5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return weir
 }
 

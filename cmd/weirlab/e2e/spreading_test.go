@@ -359,9 +359,7 @@ func (s *site) testConnectionLimits(t *testing.T) {
 			}
 			// A reset ends a connection for IPVS within 10 s; after a FIN it
 			// would count for two minutes.
-			if err := c.(*net.TCPConn).SetLinger(0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, c.(*net.TCPConn).SetLinger(0))
 			first = append(first, c)
 		}
 		if met["web1"] != 2 || met["web2"] != 5 || met["web3"] != 5 {

@@ -61,9 +61,7 @@ func (u *unit) install(t testing.TB) { u.boxes[0].installUnit(t) }
 // installUnit installs the package, in a system that has just been booted.
 func (s *site) installUnit(t testing.TB) {
 	t.Helper()
-	if err := s.box.AwaitSystemd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.box.AwaitSystemd(t.Context()))
 	s.apt(t, "install", lab.Package(t, ""))
 	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
 	if out, err := s.box.Run(t.Context(), "systemd-analyze", "verify", "--man=no", "weir.service"); err != nil || out.Stderr != "" {
@@ -87,9 +85,7 @@ func (u *unit) configureKernel(t testing.TB, kernel, daemon string) {
 	t.Helper()
 	toml := strings.Replace(peering(1, shortDrain, ""), "[kernel]\n", "[kernel]\n"+kernel+"\n", 1) +
 		"[daemon]\n" + daemon + "\n" + service("web", "") + echoes(allWebs, "")
-	if err := u.box.WriteFile(t.Context(), configFile, toml, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, u.box.WriteFile(t.Context(), configFile, toml, 0o644))
 }
 
 // show gives a property of the unit.
@@ -192,9 +188,7 @@ func unitKilled(t *testing.T, u *unit) {
 func unitChecksAgain(t *testing.T, u *unit) {
 	const dropIn = "/etc/systemd/system/weir.service.d/memory.conf"
 	u.undisturbed(t, "a crash of the check before the start", func() {
-		if err := u.box.WriteFile(t.Context(), dropIn, "[Service]\nLimitAS=128M\n", 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, u.box.WriteFile(t.Context(), dropIn, "[Service]\nLimitAS=128M\n", 0o644))
 		u.box.Must(t, "systemctl", "daemon-reload")
 		restarts := func() (n int) {
 			if _, err := fmt.Sscan(u.show(t, "NRestarts"), &n); err != nil {
@@ -291,9 +285,7 @@ func (u *unit) drains(t testing.TB, connections string) {
 // systemd would by itself.
 func unitStopsInTime(t *testing.T, u *unit) {
 	dropIn := "/etc/systemd/system/weir.service.d/short.conf"
-	if err := u.box.WriteFile(t.Context(), dropIn, "[Service]\nTimeoutStopSec=2s\n", 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, u.box.WriteFile(t.Context(), dropIn, "[Service]\nTimeoutStopSec=2s\n", 0o644))
 	u.box.Must(t, "systemctl", "daemon-reload")
 	u.configure(t, "stop_timeout = \"5s\"")
 	u.box.Must(t, "systemctl", "reload", "weir")
@@ -350,9 +342,7 @@ func unitReboots(t *testing.T, u *unit) {
 	u.configureKernel(t, "tcp_timeout = \"3s\"", "")
 	u.box.Must(t, "systemctl", "reload", "weir")
 	said, err := u.box.Start("journalctl", "-f", "-o", "cat", "-n", "0") // the journal goes with the machine
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
 		if t.Failed() {
 			t.Logf("its last words:\n%s", said.Output())
@@ -380,9 +370,7 @@ func unitReboots(t *testing.T, u *unit) {
 	})
 	down := time.Since(begin)
 	h.more(t, 50)
-	if err := u.box.Boot(within(t, 4*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, u.box.Boot(within(t, 4*time.Minute)))
 	u.install(t)
 	u.box.Must(t, "systemctl", "start", "weir")
 	u.awaitRoutes(t, bothVIPs, 1, 2)

@@ -121,9 +121,7 @@ func pinged(t testing.TB, from *lab.Machine, addr, want string) string {
 		network, any, echo, reply, unreachable = "ip6:ipv6-icmp", "::", 128, 129, 1
 	}
 	c, err := from.ListenPacket(network, any)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = c.Close() }()
 	// Type, code, checksum, id, sequence number. For IPv6 the kernel sums itself.
 	packet := []byte{echo, 0, 0, 0, 0x77, 0x77, 0, 1}
@@ -140,9 +138,7 @@ func pinged(t testing.TB, from *lab.Machine, addr, want string) string {
 		if _, err := c.WriteTo(packet, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.SetReadDeadline(time.Now().Add(again)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.SetReadDeadline(time.Now().Add(again)))
 		for {
 			n, who, err := c.ReadFrom(buf)
 			if err != nil {
