@@ -166,40 +166,13 @@ func (s *sets) destroy(ctx context.Context, name string) error {
 	return err
 }
 
-// applyMembers adds and removes members, those of one set together.
 func (s *sets) applyMembers(ctx context.Context, ops []lb.Op) []error {
-	type key struct {
-		set    lb.IPSet
-		remove bool
-	}
-	groups := map[key][]int{}
-	var order []key
-	for i, op := range ops {
-		m := op.Object.(lb.Member)
-		k := key{lb.IPSet{Set: m.Set, Family: m.Family()}, op.Verb == lb.Delete}
-		if _, ok := groups[k]; !ok {
-			order = append(order, k)
+	return bySet(ops, s.marks, func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error {
+		if verb == lb.Delete {
+			return s.remove(ctx, set, members)
 		}
-		groups[k] = append(groups[k], i)
-	}
-	errs := make([]error, len(ops))
-	for _, k := range order {
-		members := make([]lb.Member, len(groups[k]))
-		for i, at := range groups[k] {
-			members[i] = ops[at].Object.(lb.Member)
-			members[i].Mark = s.marks.firewall(members[i].Mark)
-		}
-		var got []error
-		if k.remove {
-			got = s.remove(ctx, k.set, members)
-		} else {
-			got = s.add(ctx, k.set, members)
-		}
-		for i, at := range groups[k] {
-			errs[at] = got[i]
-		}
-	}
-	return errs
+		return s.add(ctx, set, members)
+	})
 }
 
 func (s *sets) add(ctx context.Context, set lb.IPSet, members []lb.Member) []error {

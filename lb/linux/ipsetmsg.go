@@ -182,7 +182,7 @@ func parseSet(body []byte, set lb.IPSet, each func(lb.Member)) (info setInfo) {
 	for typ, v := range attributes(body[4:]) {
 		switch typ {
 		case nl.IPSET_ATTR_TYPENAME:
-			info.typ = getString(v)
+			info.typ = unix.ByteSliceToString(v)
 		case nl.IPSET_ATTR_FAMILY:
 			info.family = getU8(v)
 		case nl.IPSET_ATTR_DATA:

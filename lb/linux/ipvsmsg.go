@@ -231,7 +231,7 @@ func schedulerName(v []byte) string {
 			return name
 		}
 	}
-	return getString(v)
+	return unix.ByteSliceToString(v)
 }
 
 // dest is a real server with its connections and counters.

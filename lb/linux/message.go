@@ -129,13 +129,11 @@ func (e *encoder) str(typ uint16, v string) {
 func (e *encoder) addr(typ uint16, a netip.Addr) {
 	if a.Is4() {
 		v := a.As4()
-		e.header(typ, len(v))
-		e.b = append(e.b, v[:]...)
+		e.bytes(typ, v[:])
 		return
 	}
 	v := a.As16()
-	e.header(typ, len(v))
-	e.b = append(e.b, v[:]...)
+	e.bytes(typ, v[:])
 }
 
 func (e *encoder) pad() {
@@ -198,15 +196,6 @@ func getAddr(family uint16, b []byte) netip.Addr {
 		return netip.AddrFrom16([16]byte(b))
 	}
 	return netip.Addr{}
-}
-
-func getString(b []byte) string {
-	for i, c := range b {
-		if c == 0 {
-			return string(b[:i])
-		}
-	}
-	return string(b)
 }
 
 // message is a received netlink message. Its body is valid until the next one is read.

@@ -18,45 +18,18 @@ const nftBatchBytes = 160 << 10
 // packets.
 type nftChange struct{ remove, add []nftElement }
 
-// applyMembers adds and removes members, those of one set together.
 func (s *nftSets) applyMembers(ctx context.Context, ops []lb.Op) []error {
-	type key struct {
-		set    lb.IPSet
-		remove bool
-	}
-	groups := map[key][]int{}
-	var order []key
-	for i, op := range ops {
-		m := op.Object.(lb.Member)
-		k := key{lb.IPSet{Set: m.Set, Family: m.Family()}, op.Verb == lb.Delete}
-		if _, ok := groups[k]; !ok {
-			order = append(order, k)
-		}
-		groups[k] = append(groups[k], i)
-	}
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
-	errs := make([]error, len(ops))
-	for _, k := range order {
-		members := make([]lb.Member, len(groups[k]))
-		for i, at := range groups[k] {
-			members[i] = ops[at].Object.(lb.Member)
-			members[i].Mark = s.marks.firewall(members[i].Mark)
-		}
-		var got []error
+	return bySet(ops, s.marks, func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error {
 		switch {
-		case ofRanges(k.set.Set):
-			got = s.changeRanges(ctx, k.set, members, k.remove)
-		case k.remove:
-			got = s.remove(ctx, k.set, members)
-		default:
-			got = s.add(ctx, k.set, members)
+		case ofRanges(set.Set):
+			return s.changeRanges(ctx, set, members, verb == lb.Delete)
+		case verb == lb.Delete:
+			return s.remove(ctx, set, members)
 		}
-		for i, at := range groups[k] {
-			errs[at] = got[i]
-		}
-	}
-	return errs
+		return s.add(ctx, set, members)
+	})
 }
 
 func (s *nftSets) add(ctx context.Context, set lb.IPSet, members []lb.Member) []error {

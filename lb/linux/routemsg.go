@@ -55,9 +55,9 @@ func parseLink(body []byte) (l link) {
 	for typ, v := range attributes(body[unix.SizeofIfInfomsg:]) {
 		switch typ {
 		case unix.IFLA_IFNAME:
-			l.name = getString(v)
+			l.name = unix.ByteSliceToString(v)
 		case unix.IFLA_LINKINFO:
-			l.kind = getString(attribute(v, unix.IFLA_INFO_KIND))
+			l.kind = unix.ByteSliceToString(attribute(v, unix.IFLA_INFO_KIND))
 			l.data = attribute(v, unix.IFLA_INFO_DATA)
 		case unix.IFLA_AF_SPEC:
 			l.conf = attribute(attribute(v, unix.AF_INET), inetConf)

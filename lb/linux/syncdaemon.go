@@ -65,7 +65,7 @@ func parseSyncDaemon(body []byte) (d lb.SyncDaemon, ok bool) {
 		case daemonState:
 			d.Role = lb.SyncRole(getU32(v))
 		case daemonIfname:
-			d.Interface = getString(v)
+			d.Interface = unix.ByteSliceToString(v)
 		case daemonSyncID:
 			d.SyncID = uint8(getU32(v))
 		case daemonMaxLen:
