@@ -17,9 +17,7 @@ func TestAddressesAreReadAfterAChangeOnly(t *testing.T) {
 		t.Skip("SKIPPED: needs root, for a network namespace of its own")
 	}
 	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Unshare(unix.CLONE_NEWNET))
 	ip := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {

@@ -36,9 +36,7 @@ func newBFDRouter(t *testing.T, addr netip.Addr) *bfdRouter {
 		})
 	}}
 	conn, err := lc.ListenPacket(t.Context(), "udp", netip.AddrPortFrom(addr, 3784).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &bfdRouter{conn: conn.(*net.UDPConn)}
 	t.Cleanup(func() { conn.Close() })
 	r.setTTL(t, 255)
@@ -54,15 +52,9 @@ func (r *bfdRouter) setTTL(t *testing.T, ttl int) {
 func setSocketTTL(t *testing.T, conn *net.UDPConn, level, option, ttl int) {
 	t.Helper()
 	raw, err := conn.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, ttl) }); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, ttl) }))
+	must(t, err)
 }
 
 // run answers as RFC 5880, 6.8.6 has it, for as long as nothing goes wrong.
@@ -187,25 +179,19 @@ func TestBFDOfASilentRouterIsDown(t *testing.T) {
 func TestBFDListenerTakesTTL255Only(t *testing.T) { // not parallel: GoBGP has such listeners too
 	lc := net.ListenConfig{}
 	l, err := lc.ListenPacket(t.Context(), "udp", fmt.Sprint(":", 3784))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	var clients []*net.UDPConn
 	for _, to := range []string{"127.0.0.1", "::1"} {
 		c, err := net.Dial("udp", net.JoinHostPort(to, fmt.Sprint(3784)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		if _, err := c.Write([]byte("before the filter")); err != nil {
 			t.Fatal(err)
 		}
 		clients = append(clients, c.(*net.UDPConn))
 	}
-	if err := checkBFDTTL(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, checkBFDTTL())
 	send := func(text string, ttl int) {
 		setSocketTTL(t, clients[0], unix.IPPROTO_IP, unix.IP_TTL, ttl)
 		setSocketTTL(t, clients[1], unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, ttl)
@@ -220,13 +206,9 @@ func TestBFDListenerTakesTTL255Only(t *testing.T) { // not parallel: GoBGP has s
 	}
 	for range clients {
 		buf := make([]byte, 100)
-		if err := l.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.SetReadDeadline(time.Now().Add(patience)))
 		n, from, err := l.ReadFrom(buf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := string(buf[:n]); got != "255" {
 			t.Errorf("it gets %q from %s", got, from)
 		}
@@ -242,22 +224,14 @@ func TestBFDEndsWithTheRightTTL(t *testing.T) {
 	}
 	defer conn.Close()
 	raw, err := conn.(*net.UDPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTTL, 1) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_RECVTTL, 1) }))
 	box := loopback()
 	p := Peer{BFD: BFD{Enabled: true, Interval: 300 * time.Millisecond, Multiplier: 3}}
-	if err := bfdAdminDown(addr, box, p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bfdAdminDown(addr, box, p))
 	data, oob := make([]byte, 100), make([]byte, 100)
 	n, oobn, _, from, err := conn.(*net.UDPConn).ReadMsgUDPAddrPort(data, oob)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var h bfd.BFDHeader
 	if err := h.UnmarshalBinary(data[:n]); err != nil || h.Validate() != nil {
 		t.Errorf("a packet that is none: % x", data[:n])

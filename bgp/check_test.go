@@ -140,9 +140,7 @@ func TestInterfacesAreThoseOfTheKernel(t *testing.T) {
 		}
 	}
 	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.(*net.IPNet).IP)
 		if ip = ip.Unmap(); ok && ip.Is4() && !got[ip] {

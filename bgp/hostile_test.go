@@ -258,9 +258,7 @@ func TestNoRouterHurtsTheBox(t *testing.T) {
 	line := "%s/32 med 0 origin 0 path [65001] via " + b.addr.String()
 	b.friend.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.2"))
 	conn, err := b.dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	r := &raw{t: t, conn: conn}
 	r.send(open, openBody(routerASN, 90, capIPv4, capAS4))
@@ -317,8 +315,6 @@ func FuzzRouter(f *testing.F) {
 		if _, err := b.suffer(attack{open: open, then: then}); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.well(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.well())
 	})
 }

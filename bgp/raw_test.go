@@ -40,9 +40,7 @@ func newRaw(t testing.TB) *raw {
 func newRawAt(t testing.TB, addr netip.Addr) *raw {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(addr.String(), "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := &raw{t: t, l: l, addr: addr}
 	t.Cleanup(func() {
 		l.Close()

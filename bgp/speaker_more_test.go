@@ -166,9 +166,7 @@ func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 	port := freePort(t, b.addr)
 	at := netip.AddrPortFrom(b.addr, uint16(port)).String()
 	taken, err := net.Listen("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer taken.Close()
 	b.configure(func(c *Config) {
 		c.ListenPort, c.ListenAddrs = port, []netip.Addr{b.addr}
@@ -190,9 +188,7 @@ func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 	})
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: late.addr.AsSlice()}}
 	late.conn, err = d.Dial("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	late.send(open, openBody(routerASN, 90, capIPv4, capAS4))
 	late.send(keepalive, nil)
 	b.established("r", "late")
@@ -244,9 +240,7 @@ func TestNoPasswordIsEverPrinted(t *testing.T) {
 	s := New(log)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := s.Configure(ctx, cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Configure(ctx, cfg))
 	eventually(t, func() string {
 		if s.Status().Peers[0].Down == "" {
 			return "no attempt to connect"

@@ -49,9 +49,7 @@ func loopback() netip.Addr {
 func freePort(t testing.TB, addr netip.Addr) int {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(addr.String(), "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -82,9 +80,7 @@ func newRouterAt(t *testing.T, addr netip.Addr, asn uint32) *router {
 	err := r.gobgp.StartBgp(context.Background(), &api.StartBgpRequest{Global: &api.Global{
 		Asn: asn, RouterId: id.String(), ListenPort: int32(r.port), ListenAddresses: []string{addr.String()},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(r.stop)
 	return r
 }
@@ -324,4 +320,12 @@ func TestEachPeerGetsItsOwnAttributes(t *testing.T) {
 		"2001:db8:1::/48 med 0 origin 0 path [] pref 100 via 2001:db8::b",
 		"203.0.113.128/25 med 0 origin 0 path [] pref 100 "+hop,
 	)
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

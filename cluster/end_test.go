@@ -10,17 +10,13 @@ import (
 func TestShutdownDoesNotWait(t *testing.T) {
 	t.Parallel()
 	stuck, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stuck.Close()
 	cfg := config(t, "a")
 	cfg.Timing, cfg.Join = WAN, []string{stuck.Addr().String()} // it is waited for for 10 s
 	a := run(t, cfg)
 	c, err := stuck.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	begin := time.Now()
 	a.stop()
@@ -33,9 +29,7 @@ func TestShutdownDoesNotWait(t *testing.T) {
 func TestAddressesOfDeadMembers(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	at := free(t)
 	f.table.members["b"] = &entry{Member: Member{Name: "b", Addr: at, Life: Dead}}
 	if got := f.table.dead(f.cfg.Name); len(got) != 1 || got[0] != at.String() {

@@ -40,9 +40,7 @@ func TestEpochsGrow(t *testing.T) {
 func (b *box) admits(t *testing.T, name string, port uint16, s State) error {
 	t.Helper()
 	meta, err := s.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := &memberlist.Node{Name: name, Addr: net.IPv4(192, 0, 2, 2), Port: port, Meta: meta}
 	if err := (delegate{b.Fleet}).NotifyAlive(n); err != nil {
 		return err
@@ -61,13 +59,9 @@ func TestOlderStatesAreRefused(t *testing.T) {
 	dies := func(b *box) { b.table.remove("b", time.Now()) }
 	restarts := func(b *box) { // this box
 		content, err := json.Marshal(b.Memory())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var last Memory
-		if err := json.Unmarshal(content, &last); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(content, &last))
 		b.table, b.epochs = newTable(), newEpochs()
 		b.Restore(last, time.Now())
 	}
@@ -96,9 +90,7 @@ func TestOlderStatesAreRefused(t *testing.T) {
 		{"no epoch after the death", dies, stamp(0, 0), 1, true},
 	} {
 		b := made(t, config(t, "a"))
-		if err := b.admits(t, "b", 1, stamp(5, 7)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.admits(t, "b", 1, stamp(5, 7)))
 		if c.before != nil {
 			c.before(b)
 		}
@@ -124,9 +116,7 @@ func TestOlderMessagesAreRefused(t *testing.T) {
 		{"of an older epoch", Stamp{4, 9}, false}, {"without a stamp", Stamp{}, false},
 	} {
 		b := made(t, config(t, "a"))
-		if err := b.admits(t, "b", 1, State{Stamp: Stamp{5, 7}, Message: text("known").Digest()}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.admits(t, "b", 1, State{Stamp: Stamp{5, 7}, Message: text("known").Digest()}))
 		b.table.members["b"].requestedAs = text("known").Digest()
 		wire := text("other").Wire()
 		packet := encodePacket(packetStamped, "b", encodeStamp(c.s, wire))
@@ -168,18 +158,14 @@ func TestRecordedStatesAreRefusedAfterARestart(t *testing.T) {
 			recorded := b.wire.record(a.cfg.Bind)
 			b.start()
 			for _, version := range []string{"0", "1", "recorded"} {
-				if err := b.Publish(State{Version: version}, Message{}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, b.Publish(State{Version: version}, Message{}))
 				within(t, "the state arrives", func() bool { return a.version("b", version) })
 			}
 			packets := recorded()
 			b.stop()
 			a.wants("b", Dead)
 			b = n.run(b.cfg)
-			if err := b.Publish(State{Version: "now"}, Message{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Publish(State{Version: "now"}, Message{}))
 			within(t, "the new state arrives", func() bool { return a.version("b", "now") })
 			b.stop()
 			a.stop()
@@ -211,18 +197,14 @@ func TestALostEpochIsReplaced(t *testing.T) {
 		inAir(t, func(t *testing.T, n *air) {
 			a := n.run(n.config("a"))
 			b := n.run(n.config("b", a))
-			if err := b.Publish(State{Version: "before"}, Message{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Publish(State{Version: "before"}, Message{}))
 			within(t, "the state arrives", func() bool { return a.version("b", "before") })
 			b.stop()
 			time.Sleep(wait) // long enough to die
 			b = n.made(b.cfg)
 			b.own.state.Epoch = 7
 			b.start()
-			if err := b.Publish(State{Version: "after"}, Message{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Publish(State{Version: "after"}, Message{}))
 			within(t, "the state arrives", func() bool { return a.version("b", "after") })
 			if got, want := b.Memory().Epoch, a.Memory().Known["b"].Epoch; got != want || got <= 7 {
 				t.Errorf("epoch %d, known %d", got, want)
@@ -246,9 +228,7 @@ func TestAnOlderVersionCanComeBack(t *testing.T) {
 		inAir(t, func(t *testing.T, n *air) {
 			a := n.run(n.config("a"))
 			b := n.run(n.config("b", a))
-			if err := b.Publish(State{Version: "2"}, text("two")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Publish(State{Version: "2"}, text("two")))
 			within(t, "the state arrives", func() bool { return a.version("b", "2") })
 			b.stop()
 			time.Sleep(wait)
@@ -260,9 +240,7 @@ func TestAnOlderVersionCanComeBack(t *testing.T) {
 				return transport(c)
 			}
 			b.start()
-			if err := b.Publish(State{Version: "1"}, text("one")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Publish(State{Version: "1"}, text("one")))
 			within(t, "the state and the message arrive", func() bool {
 				m, _ := a.sees("b")
 				return a.version("b", "1") && string(m.Message.Head) == "one"

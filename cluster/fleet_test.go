@@ -34,9 +34,7 @@ func free(t *testing.T) netip.AddrPort {
 	t.Helper()
 	for range 20 {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at := l.Addr().(*net.TCPAddr).AddrPort()
 		_ = l.Close()
 		if u, err := net.ListenPacket("udp4", at.String()); err == nil {
@@ -67,9 +65,7 @@ func run(t *testing.T, cfg Config) *box {
 func made(t *testing.T, cfg Config) *box {
 	t.Helper()
 	f, err := New(cfg, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &box{Fleet: f, t: t, cfg: cfg}
 }
 
@@ -122,9 +118,7 @@ func TestMembersKnowEachOther(t *testing.T) {
 		c := n.run(n.config("c", b))
 		state := State{Version: "1.2.3", FitSince: 7, Weight: 10, Digest: DigestOf([]byte("x"))}
 		long := bytes.Repeat([]byte("the order of backends\n"), 20000)
-		if err := a.Publish(state, Message{Head: long}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Publish(state, Message{Head: long}))
 		for _, other := range []*box{b, c} {
 			other.wants("a", Alive)
 			within(t, other.cfg.Name+" has what a says", func() bool {
@@ -136,9 +130,7 @@ func TestMembersKnowEachOther(t *testing.T) {
 			})
 		}
 		state.Unfit, state.FitSince = "no carrier on eth0", 0
-		if err := a.Publish(state, Message{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Publish(state, Message{}))
 		within(t, "a is not fit, and its last word stands", func() bool {
 			m, _ := c.sees("a")
 			return m.State.Unfit == state.Unfit && m.Stale && bytes.Equal(m.Message.Head, long)
@@ -235,13 +227,9 @@ func TestKeysAreExchangedWithoutAGap(t *testing.T) {
 			for i, x := range boxes {
 				cfg := x.cfg
 				cfg.Keys = keys
-				if err := x.Configure(cfg); err != nil {
-					t.Fatal(err)
-				}
+				must(t, x.Configure(cfg))
 				said := fmt.Sprintf("%d-%d", i, len(keys))
-				if err := x.Publish(State{Version: said}, text(said)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, x.Publish(State{Version: said}, text(said)))
 				for _, y := range boxes {
 					if y != x {
 						within(t, "what is said is heard", func() bool {
@@ -299,9 +287,7 @@ func TestATakenPortIsRetried(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "a")
 	l, err := net.Listen("tcp4", cfg.Bind.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := run(t, cfg)
 	within(t, "it says so", func() bool { return strings.Contains(a.Status().Error, "address already in use") })
 	_ = l.Close()
@@ -315,9 +301,7 @@ func TestAnotherConfigurationJoinsAgain(t *testing.T) {
 	a.wants("b", Alive)
 	cfg := b.cfg
 	cfg.Bind = free(t)
-	if err := b.Configure(cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Configure(cfg))
 	within(t, "b has moved", func() bool {
 		m, _ := a.sees("b")
 		return m.Life == Alive && m.Addr == cfg.Bind

@@ -65,12 +65,8 @@ func FuzzDelegates(f *testing.F) {
 	cfg := Config{Fleet: "edge", Name: "a", Bind: netip.MustParseAddrPort("127.0.0.1:7946"), Keys: []Key{keyA}, Timing: Local}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		fleet, err := New(cfg, quiet())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := fleet.Publish(State{Version: "1", Weight: 1}, own); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, fleet.Publish(State{Version: "1", Weight: 1}, own))
 		published := fleet.own.state
 		d, nodes, newest := delegate{fleet}, map[string]*memberlist.Node{}, map[string]Stamp{}
 		for len(data) >= 3 {

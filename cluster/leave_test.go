@@ -91,14 +91,10 @@ func TestAnotherTimingIsNoDeath(t *testing.T) {
 		b.wants("a", Alive)
 		before := b.current()
 		cfg.Timing = LAN
-		if err := b.Configure(cfg); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Configure(cfg))
 		within(t, "it joins anew", func() bool { l := b.current(); return l != nil && l != before })
 		b.wants("a", Alive)
-		if err := b.Publish(State{Version: "new"}, Message{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Publish(State{Version: "new"}, Message{}))
 		within(t, "and is heard", func() bool { m, _ := a.sees("b"); return m.State.Version == "new" })
 		if n := a.Status().Counters; n.Deaths != 0 || n.Conflicts != 0 {
 			t.Errorf("%+v", n)

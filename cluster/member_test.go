@@ -63,9 +63,7 @@ func TestStatesArePrintable(t *testing.T) {
 func TestNamesOfMembers(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, good := range map[string]bool{
 		"a": true, "box-1.example": true, strings.Repeat("a", 63): true,
 		"": false, "a\xff": false, "a\n": false, "\x1b[2J": false, "Box": false, "ä": false, "-a": false, "a.": false, strings.Repeat("a", 64): false,

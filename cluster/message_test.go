@@ -21,9 +21,7 @@ func TestMessagesArriveWhileTheyChange(t *testing.T) {
 		const words = 40
 		heard := map[string]bool{}
 		for i := range words {
-			if err := a.Publish(State{}, text(fmt.Sprint(i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, a.Publish(State{}, text(fmt.Sprint(i))))
 			for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				if m, _ := b.sees("a"); !m.Message.empty() {
 					heard[string(m.Message.Head)] = true
@@ -42,9 +40,7 @@ func TestOnlyRequestedMessagesAreKept(t *testing.T) {
 	first, later := text("first").Wire(), text("later").Wire()
 	said := State{Message: DigestOf(first)}
 	meta, err := said.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, c := range []struct {
 		what  string
 		asked bool

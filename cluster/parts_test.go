@@ -136,9 +136,7 @@ func TestMessageIsRequestedAgainWithoutItsParts(t *testing.T) {
 		m := b.table.members["a"]
 		m.Stale, m.unfinished, m.State.Message = true, &u, u.digest
 		b.mu.Unlock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		later := longMessage("later")
 		a.publishes(later)
 		b.gets("a", later)

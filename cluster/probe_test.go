@@ -13,9 +13,7 @@ func TestTheProcessOfAKilledMemberIsDown(t *testing.T) {
 		a := n.run(n.config("a"))
 		b := n.run(n.config("b", a))
 		a.wants("b", Alive)
-		if err := b.Publish(State{Stable: true}, text("what b has")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Publish(State{Stable: true}, text("what b has")))
 		within(t, "its Word is here", func() bool { m, _ := a.sees("b"); return !m.Message.empty() })
 		b.stop() // its ports are closed: the kernel refuses
 		within(t, "b is away", func() bool { m, _ := a.sees("b"); return m.ProcessDown && !m.ProcessDownSince.IsZero() })
@@ -89,14 +87,10 @@ func TestAConnectionIsNoMessage(t *testing.T) {
 	b := run(t, config(t, "b", a))
 	a.wants("b", Alive)
 	for range 20 {
-		if err := connect(t.Context(), a.cfg.Bind.String(), a.cfg.Fleet); err != nil {
-			t.Fatal(err)
-		}
+		must(t, connect(t.Context(), a.cfg.Bind.String(), a.cfg.Fleet))
 	}
 	// What a has read by now it would have counted.
-	if err := b.Publish(State{Version: "later"}, text("later")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Publish(State{Version: "later"}, text("later")))
 	within(t, "a hears b", func() bool { m, _ := a.sees("b"); return string(m.Message.Head) == "later" })
 	if n := a.Status().Counters.Refused; n != 0 {
 		t.Errorf("%d refused", n)
@@ -106,9 +100,7 @@ func TestAConnectionIsNoMessage(t *testing.T) {
 func TestAMemberIsProbedOnceAtATimeAndForAMinute(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	now := time.Now()
 	m := &entry{Member: Member{Name: "b", Addr: free(t), Life: Dead, ProcessDown: true}, missedSince: now}
 	f.table.members["b"] = m
@@ -132,9 +124,7 @@ func TestAMemberIsProbedOnceAtATimeAndForAMinute(t *testing.T) {
 func TestAnyAnswerEndsASuspicion(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m := &entry{Member: Member{Name: "b"}}
 	f.table.members["b"] = m
 	now := time.Now()

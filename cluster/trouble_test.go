@@ -44,12 +44,8 @@ func own(t *testing.T, join string) (*os.Process, netip.AddrPort) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestMemberOfItsOwn$")
 	cmd.Env = append(os.Environ(), "WEIR_TEST_MEMBER="+at.String()+","+join)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGCONT)
 		_ = in.Close()
@@ -142,13 +138,9 @@ var label = append([]byte{244, 4}, "edge"...)
 func seal(t *testing.T, k Key, text []byte) []byte {
 	t.Helper()
 	block, err := aes.NewCipher([]byte(k.secret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nonce := make([]byte, gcm.NonceSize())
 	_, _ = rand.Read(nonce)
 	out := append([]byte{1}, nonce...)
@@ -175,9 +167,7 @@ func TestBombsTakeNoMemory(t *testing.T) {
 			process, at := own(t, c.join)
 			before := peak(t, process.Pid)
 			udp, err := net.Dial("udp", at.String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer udp.Close()
 			for _, b := range bombs() {
 				_, _ = udp.Write(c.wrap(b))
@@ -244,9 +234,7 @@ func TestForeignPacketsAreCountedAndNotLoggedOneByOne(t *testing.T) {
 	a.start()
 	within(t, "it listens", func() bool { return connect(t.Context(), a.cfg.Bind.String(), "edge") == nil })
 	udp, err := net.Dial("udp", a.cfg.Bind.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer udp.Close()
 	within(t, "all are counted", func() bool {
 		for range 20 {

@@ -53,9 +53,7 @@ func TestClaimOfAnotherPrefix(t *testing.T) {
 	t.Parallel()
 	claim := ipam.Claim{Addr: addrs("192.0.2.7")[0], Holders: []ipam.Holder{{Service: serviceID(onEdge(), key{"shop", "web"}), UID: "u"}}}
 	lease, err := leaseOf(claim, "weir-system", "lb.example.com/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if lease.Annotations["lb.example.com/claim"] == "" {
 		t.Errorf("annotations %v", lease.Annotations)
 	}

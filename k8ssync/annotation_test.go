@@ -78,9 +78,7 @@ func TestAnnotations(t *testing.T) {
 
 func TestWeightsOfZonesAndNodes(t *testing.T) {
 	var w settings
-	if err := w.readWeights("zone/a=3, zone/b=2 node/n7=0"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.readWeights("zone/a=3, zone/b=2 node/n7=0"))
 	for _, c := range []struct {
 		node, zone string
 		want       uint32

@@ -35,20 +35,12 @@ func refusal(code int, after string) *http.Response {
 // write makes one write, in virtual time.
 func write(t *testing.T, limit flowcontrol.RateLimiter, rt http.RoundTripper) {
 	t.Helper()
-	if err := limit.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, limit.Wait(t.Context()))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://api", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := rt.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resp.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, resp.Body.Close())
 }
 
 // Writes wait for nothing but the API server: 20,000 take no time of their own, and all
@@ -90,13 +82,9 @@ func TestPaceOfClients(t *testing.T) {
 	s := newAPIServer(t)
 	c := testCluster(t, s)
 	a, err := readAccess(c.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	with, err := newClient(a, "v", defaultTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer with.close()
 	limit, ok := with.claims.GetRateLimiter().(*pace)
 	if !ok || with.statuses.GetRateLimiter() != flowcontrol.RateLimiter(limit) {

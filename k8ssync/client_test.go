@@ -65,24 +65,16 @@ func TestAccessChangesWithEveryFile(t *testing.T) {
 	file := filepath.Join(dir, "kubeconfig")
 	writeKubeconfig(t, file, "https://192.0.2.1", "tokenFile: token, client-certificate: cert, client-key: key")
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text = []byte(strings.Replace(string(text), "insecure-skip-tls-verify: true", "certificate-authority: ca", 1))
 	cert, key := selfSigned(t)
 	for name, content := range map[string][]byte{"kubeconfig": text, "token": []byte("one"), "cert": cert, "key": key, "ca": cert} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	was, err := readAccess(Config{Kubeconfig: file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c, err := newClient(was, "v", defaultTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.close()
 	if tls := c.transport.TLSClientConfig; tls.RootCAs == nil || tls.GetClientCertificate == nil {
 		t.Error("CA or certificate is not used")
@@ -93,12 +85,8 @@ func TestAccessChangesWithEveryFile(t *testing.T) {
 	}{{"token", false}, {"cert", true}, {"key", true}, {"ca", true}, {"kubeconfig", true}} {
 		name := filepath.Join(dir, tc.name)
 		content, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, append(content, '\n'), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, os.WriteFile(name, append(content, '\n'), 0o600))
 		now, err := readAccess(Config{Kubeconfig: file})
 		if err != nil || (now.sum != was.sum) != tc.other {
 			t.Errorf("%s: other %v, want %v (%v)", tc.name, now.sum != was.sum, tc.other, err)
@@ -110,28 +98,18 @@ func TestAccessChangesWithEveryFile(t *testing.T) {
 func TestClientUsesOnlyTheKubeconfigsProxy(t *testing.T) {
 	file := kubeconfigFor(t, "https://192.0.2.1", "")
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, proxy := range []string{"", "socks5://192.0.2.7:1080"} {
 		with := strings.Replace(string(text), "server:", "proxy-url: '"+proxy+"', server:", 1)
-		if err := os.WriteFile(file, []byte(with), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(with), 0o600))
 		a, err := readAccess(Config{Kubeconfig: file})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		c, err := newClient(a, "v", defaultTimeouts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := ""
 		if c.transport.Proxy != nil {
 			u, err := c.transport.Proxy(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got = u.String()
 		}
 		if got != proxy {
@@ -152,15 +130,11 @@ func TestTokenIsReadAgainAfter401(t *testing.T) {
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) {
-		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(token), 0o600))
 	}
 	write("old")
 	c, err := newClient(access{config: &rest.Config{Host: server.URL, BearerToken: "old", BearerTokenFile: file}}, "v", defaultTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.close()
 	ask := func() { _ = c.core.Get().AbsPath("/version").Do(t.Context()).Error() } // the server knows
 	ask()
@@ -175,17 +149,11 @@ func TestTokenIsReadAgainAfter401(t *testing.T) {
 func selfSigned(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir"}, NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pkcs, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs})
 }

@@ -39,9 +39,7 @@ users: [{name: c, user: {exec: {command: sh, apiVersion: v1}}}]}`), "")
 			t.Fatalf("an accepted file has server %q: %v", server, err)
 		}
 		file, err := clientcmd.Load(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, context, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 		if err != nil {
 			return // such as a missing file of a certificate; readAccess returns it

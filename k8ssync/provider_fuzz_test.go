@@ -78,9 +78,7 @@ leases: [null, {metadata: {name: "weir-::1", annotations: {weir/claim: "{"}}}]`,
 			}
 			for i, w := range d.Writes {
 				l, err := leaseOf(w.Claim, "weir-system", DefaultAnnotationPrefix)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				c, ok := claimOf(l)
 				if !ok || !sameHolders(c, w.Claim) {
 					t.Fatalf("%+v is written as %+v, and read as %+v", w.Claim, l, c)

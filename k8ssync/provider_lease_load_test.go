@@ -99,9 +99,7 @@ func (s *leaseServer) electors(t testing.TB, n int) (end []context.CancelFunc) {
 	conf.GroupVersion = &coordinationv1.SchemeGroupVersion
 	conf.ContentType, conf.NegotiatedSerializer = runtime.ContentTypeJSON, codecs
 	with, err := rest.RESTClientForConfigAndClient(conf, &http.Client{Transport: s})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range n {
 		b := NewProvider(providerConfig(fmt.Sprintf("box%04d", i), pool("public", "192.0.2.0/24")), silentLog())
 		home := &Cluster{conn: &connection{session: newSession(&client{election: with}, "")}}

@@ -17,9 +17,7 @@ import (
 func manifest[T any](t testing.TB, text string) *T {
 	t.Helper()
 	out := new(T)
-	if err := yaml.Unmarshal([]byte(text), out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.Unmarshal([]byte(text), out))
 	return out
 }
 

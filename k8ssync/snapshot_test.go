@@ -51,9 +51,7 @@ func TestSnapshotHasEverything(t *testing.T) {
 	want := snapshotOf(someObjects())
 	want.snapshotHead = snapshotHead{Cluster: "prod", Server: "https://x", Written: time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)}
 	file, err := want.write()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again, err := want.write()
 	if err != nil || !bytes.Equal(file, again) {
 		t.Errorf("the same objects make another file (%v)", err)
@@ -87,9 +85,7 @@ func damaged(t testing.TB) map[string][]byte {
 	s := snapshotOf(someObjects())
 	s.Cluster = "prod"
 	good, err := s.write()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	flipped := bytes.Clone(good)
 	flipped[len(flipped)-5] ^= 1
 	head := `{"Cluster":"prod","Services":1}` + "\n"
@@ -119,9 +115,7 @@ func TestInvalidFileIsSetAside(t *testing.T) {
 		c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "prod") })
 		c.timing.quiet = time.Hour
 		for _, name := range []string{c.cfg.StateFile, c.cfg.StateFile + ".corrupt"} { // one was there before
-			if err := os.WriteFile(name, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(name, content, 0o600))
 		}
 		stop := run(t, c)
 		u := next(t, c)
@@ -319,13 +313,9 @@ func TestFileHasTheServerOfItsObjects(t *testing.T) {
 func origin(t *testing.T, file string) string {
 	t.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := readSnapshot(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s.Server + " " + s.services[0].Name
 }
 
@@ -343,9 +333,7 @@ func TestUnwritableFileIsHarmless(t *testing.T) {
 	run(t, c)
 	next(t, c)
 	eventually(t, "the error", func() bool { return strings.Contains(c.Status().SnapshotError, "no such file") })
-	if err := os.Mkdir(filepath.Dir(c.cfg.StateFile), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Dir(c.cfg.StateFile), 0o700))
 	eventually(t, "no error", func() bool { return c.Status().SnapshotError == "" })
 	if got, err := loadSnapshot(c.cfg); err != nil || len(got.services) != 1 {
 		t.Errorf("%v %+v", err, got)

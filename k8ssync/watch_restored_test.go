@@ -85,13 +85,9 @@ func TestWatchOfTheFutureIsNotOpened(t *testing.T) {
 	s.put(testSlice("web", "10.1.0.1"))
 	c := testCluster(t, s)
 	a, err := readAccess(c.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	with, err := newClient(a, "v", defaultTimeouts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer with.close()
 	l := &lister{feed: c.conn.feeds[slices.IndexFunc(c.conn.feeds, func(f *feed) bool { return f.name == "endpointslices" })], client: with}
 	watch := func(from string) error {

@@ -51,9 +51,7 @@ contexts: [{name: c, context: {cluster: k, user: u}}]
 clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: %v}}]
 users: [{name: u, user: {%s}}]
 `, server, strings.HasPrefix(server, "https"), user)
-	if err := replaceFile(file, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, replaceFile(file, []byte(text)))
 }
 
 // testConfig is that of an edge box.
@@ -241,3 +239,11 @@ type fakeWatch struct {
 
 func (f *fakeWatch) ResultChan() <-chan watchEvent { return f.out }
 func (f *fakeWatch) Stop()                         { f.once.Do(func() { close(f.out) }) }
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

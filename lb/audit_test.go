@@ -92,9 +92,7 @@ func TestLawChangesDuringAnAuditAreAppliedAndNoDrift(t *testing.T) {
 			before := k.Calls()
 			rep, err := r.Audit(t.Context(), now)
 			k.between = nil
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(rep.Drift) > 0 {
 				t.Errorf("nobody else did anything, and yet %v drifted", rep.Drift)
 			}
@@ -138,9 +136,7 @@ func TestLawAnAuditFindsWhatOthersDoDuringIt(t *testing.T) {
 			}
 			rep, err := r.Audit(t.Context(), now)
 			k.between = nil
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, o := range rep.Drift {
 				if !done[o.ID()] {
 					t.Errorf("nobody else did anything to %s, and yet it drifted", o)

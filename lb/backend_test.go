@@ -63,9 +63,7 @@ func TestLawNoBackendIsAVIP(t *testing.T) {
 				r = NewReconciler(k, opts, sources...)
 			case 1:
 				delete(k.HostAddrs, netip.MustParseAddr("192.0.2.3"))
-				if _, err := r.Audit(context.Background(), now); err != nil {
-					t.Fatal(err)
-				}
+				mustAudit(t, r, now)
 			case 2: // other pools, and other addresses unchanged
 				opts = g.options()
 				r.Configure(opts)
@@ -234,9 +232,7 @@ func TestBackendThatIsAVIPAndTheNodeItself(t *testing.T) {
 		s.k.HostAddrs = step.hosts
 		for range 3 {
 			s.now = s.now.Add(5 * time.Second)
-			if _, err := s.Audit(context.Background(), s.now); err != nil {
-				t.Fatal(err)
-			}
+			mustAudit(t, s.Reconciler, s.now)
 		}
 		if got := s.k.Connect(clients[0], front).Backends; !slices.Equal(got, step.want) {
 			t.Errorf("with %v: %v, want %v", step.hosts, got, step.want)
@@ -330,9 +326,7 @@ func TestPoolEndsDrainsOfItsAddresses(t *testing.T) {
 			opts.Pools = pools
 			s.Configure(opts)
 			s.k.HostAddrs = nil
-			if _, err := s.Audit(context.Background(), s.now); err != nil {
-				t.Fatal(err)
-			}
+			mustAudit(t, s.Reconciler, s.now)
 			if !s.held(pools[0].ID()) || len(s.Drains()) > 0 {
 				t.Errorf("the pool is a route: %v; drains %v", s.held(pools[0].ID()), s.Drains())
 			}

@@ -116,9 +116,7 @@ func frontend(t *testing.T, text string) Frontend {
 	t.Helper()
 	at, proto, _ := strings.Cut(text, "/")
 	p, err := ParseProtocol(proto)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := netip.MustParseAddrPort(at)
 	return Frontend{Addr: a.Addr(), Port: a.Port(), Proto: p}
 }
@@ -168,14 +166,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "explain", name+".txt")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

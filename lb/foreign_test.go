@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -105,17 +104,13 @@ func TestForeignVIPTakesNoPortOfTheNode(t *testing.T) {
 				t.Errorf("who is refused is not told:\n%s", e)
 			}
 			s.k.HostAddrs = nil
-			if _, err := s.Audit(context.Background(), s.now); err != nil {
-				t.Fatal(err)
-			}
+			mustAudit(t, s.Reconciler, s.now)
 			mustSync(t, s.Reconciler, s.now)
 			if got := s.k.Connect(outside, nodePort); !slices.Equal(got.Backends, []netip.AddrPort{tt.then}) {
 				t.Errorf("an address that is nobody's is served: %v, want %v", got, tt.then)
 			}
 			s.k.HostAddrs = map[netip.Addr]string{box: "eth0"}
-			if _, err := s.Audit(context.Background(), s.now); err != nil {
-				t.Fatal(err)
-			}
+			mustAudit(t, s.Reconciler, s.now)
 			check("the box has it again", tt.want)
 		})
 	}

@@ -327,3 +327,11 @@ func outcomes(k *Fake, frontends []Frontend) map[flow]Outcome {
 	}
 	return out
 }
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

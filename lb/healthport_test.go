@@ -49,9 +49,7 @@ func TestNodeAddrsAreThoseOfNodePorts(t *testing.T) {
 	}
 	opts := Options{Base: Base{Families: []Family{IPv4}}, NodePortNets: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	r := NewReconciler(k, opts)
-	if err := r.Adopt(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Adopt(context.Background()))
 	if d := cmp.Diff("[10.1.0.1]", fmt.Sprint(r.NodeAddrs())); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

@@ -35,9 +35,7 @@ func TestLawIndexesMatchTheirRecomputation(t *testing.T) {
 		for _, source := range s.sources {
 			s.Update(Update{Source: source, Synced: true})
 		}
-		if _, err := s.Audit(context.Background(), s.now); err != nil {
-			t.Fatal(err)
-		}
+		mustAudit(t, s.Reconciler, s.now)
 		for range 5 { // holds and drains end
 			s.now = s.now.Add(3 * time.Minute)
 			mustSync(t, s.Reconciler, s.now)

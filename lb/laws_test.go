@@ -40,6 +40,14 @@ func mustSync(t *testing.T, r *Reconciler, now time.Time) Report {
 	return rep
 }
 
+// mustAudit audits at now.
+func mustAudit(t *testing.T, r *Reconciler, now time.Time) Report {
+	t.Helper()
+	rep, err := r.Audit(context.Background(), now)
+	must(t, err)
+	return rep
+}
+
 // countDrains counts the connections of what drains at now.
 func countDrains(r *Reconciler, now time.Time) {
 	if servers := r.UncountedDrains(now); len(servers) > 0 {
@@ -112,9 +120,7 @@ func TestLawApplyingTheOpsGivesTheWantedState(t *testing.T) {
 		}
 		have := k.Objects()
 		for _, err := range k.Apply(context.Background(), Diff(have, to)) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		got := k.Objects()
 		for id := range got {
@@ -190,9 +196,7 @@ func TestLawChangesGiveTheSameStateAsARestart(t *testing.T) {
 		}
 		calls := k.Calls()
 		mustSync(t, r, now)
-		if _, err := r.Audit(context.Background(), now); err != nil {
-			t.Fatal(err)
-		}
+		mustAudit(t, r, now)
 		if k.Calls() != calls {
 			t.Errorf("nothing to do, and yet %d ops", k.Calls()-calls)
 		}

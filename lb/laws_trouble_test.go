@@ -113,9 +113,7 @@ func TestLawAnErrorNeverTakesServiceAway(t *testing.T) {
 			}
 		}
 		again := NewReconciler(k, opts, "static")
-		if err := again.Adopt(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, again.Adopt(context.Background()))
 		if n := len(again.Facts().Foreign); n > 0 {
 			t.Errorf("after a restart %d virtual servers are taken for foreign ones", n)
 		}
@@ -222,9 +220,7 @@ func TestRulesThatAreNotInForceWithdrawTheirVIPs(t *testing.T) {
 			s.k.Remove(Rules{Family: IPv4})
 			s.k.Fail = nil
 			failRules(s.k, errors.New("locked"))
-			if _, err := s.Audit(context.Background(), s.now); err != nil {
-				t.Fatal(err)
-			}
+			mustAudit(t, s.Reconciler, s.now)
 		}},
 		{"another program changes them", fmt.Errorf("%w: locked", ErrEarlier), func(t *testing.T, s *story) {
 			s.k.Remove(Rules{Family: IPv4})

@@ -18,9 +18,7 @@ type table map[netip.Addr][]Serving
 func (tab table) take(t *testing.T, r *Reconciler) {
 	t.Helper()
 	routes, err := r.Routes(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, route := range routes {
 		if (len(route.Serves) > 0) != (route.Withheld == "") {
 			t.Errorf("%+v: somebody serves, or there is a reason", route)
@@ -187,9 +185,7 @@ func TestRoutes(t *testing.T) {
 		t.Helper()
 		mustSync(t, s.Reconciler, s.now)
 		routes, err := s.Routes(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		got := []string{}
 		for _, r := range routes {
 			got = append(got, fmt.Sprint(r.Addr, r.Serves, " ", r.Withheld))

@@ -82,10 +82,7 @@ func TestMisplacedServerIsRepaired(t *testing.T) {
 		s.k.Put(RealServer{Frontend: front, Addr: a, Weight: weight, Misplaced: true})
 	}
 	displace(be1, 1)
-	rep, err := s.Audit(context.Background(), s.now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := mustAudit(t, s.Reconciler, s.now)
 	var ops []string
 	for _, op := range rep.Ops {
 		ops = append(ops, op.String())
@@ -98,9 +95,7 @@ func TestMisplacedServerIsRepaired(t *testing.T) {
 	s.Update(put(web(be2)))
 	s.sync(time.Second, "change real server 10.0.0.1:8080 of 192.0.2.1:80/tcp weight 0")
 	displace(be1, 0)
-	if _, err := s.Audit(context.Background(), s.now); err != nil {
-		t.Fatal(err)
-	}
+	mustAudit(t, s.Reconciler, s.now)
 	if got := s.k.Objects()[RealServer{Frontend: front, Addr: be1}]; got != (RealServer{Frontend: front, Addr: be1}) {
 		t.Errorf("the one that drains is still %v", got)
 	}

@@ -20,9 +20,7 @@ var sameAddr = cmp.Options{cmp.AllowUnexported(message{}), cmpopts.EquateCompara
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 

@@ -63,9 +63,7 @@ func TestDuplicateAddressDetectionFindsTheVIP(t *testing.T) {
 	a.becomes(one4, Answered)
 	s := n.packet("eth0")
 	answered := a.answered()
-	if err := s.write(probeFrame(n.mac("eth0"), one4)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.write(probeFrame(n.mac("eth0"), one4)))
 	await(t, "the probe is answered", func() bool { return a.answered() > answered })
 }
 
@@ -170,9 +168,7 @@ func TestForeignHostOnALAN(t *testing.T) {
 		// Now it comes without asking, and the neighbours accept it for a moment.
 		n.ask(vip, time.Second)
 		s := x.packet("eth0")
-		if err := s.write(gratuitous(x.mac("eth0"), vip)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.write(gratuitous(x.mac("eth0"), vip)))
 		await(t, "the foreign host is told", func() bool { return a.vip(vip).Duplicate() })
 		n.knows(vip, a.mac("eth0"))
 		if a.state(vip) != Answered {

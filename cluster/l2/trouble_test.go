@@ -89,9 +89,7 @@ func TestOtherVLANsAreNotAnswered(t *testing.T) {
 	s, ask := n.packet("eth0"), arpFrame(arpRequest, broadcast, n.mac("eth0"), netip.MustParseAddr("192.0.2.100"), MAC{}, one4)
 	answered := a.answered()
 	for _, frame := range [][]byte{tagged(ask, 100), tagged(ask, 0)} { // VLAN 0 is none, but a priority
-		if err := s.write(frame); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.write(frame))
 	}
 	await(t, "one is answered", func() bool { return a.answered() > answered })
 	n.asksTheKernel(a, "192.0.2.11")
@@ -131,9 +129,7 @@ func TestShutdownIsSilent(t *testing.T) {
 	a.becomes(one4, Answered)
 	await(t, "served", func() bool { return n.ask(one4, time.Second) == "a" && n.ask(one6, time.Second) == "a" })
 	judge := n.tcpdump("arp or icmp6")
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.stop())
 	// Clients that know the box are still served: its kernel is as it was.
 	if n.ask(one4, patience) != "a" || n.ask(one6, patience) != "a" {
 		t.Error("not served any more")
@@ -141,9 +137,7 @@ func TestShutdownIsSilent(t *testing.T) {
 	n.sh("ip neigh flush dev eth0")
 	s := n.packet("eth0")
 	for _, vip := range []netip.Addr{one4, one6} {
-		if err := s.write(probeFrame(n.mac("eth0"), vip)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.write(probeFrame(n.mac("eth0"), vip)))
 	}
 	n.asksTheKernel(a, "192.0.2.11")
 	for line := range strings.Lines(judge()) {
@@ -312,9 +306,7 @@ func TestFlood(t *testing.T) {
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -368,9 +360,7 @@ func TestTakeoverOfThousands(t *testing.T) {
 	}
 	n.sh("ip addr add 10.9.255.254/16 dev eth0")
 	batch := filepath.Join(t.TempDir(), "entries")
-	if err := os.WriteFile(batch, []byte(entries.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(batch, []byte(entries.String()), 0o600))
 	n.sh("ip -batch %s", batch)
 	if got := strings.Count(n.sh("ip neigh show"), old.String()); got != many {
 		t.Fatalf("the neighbour knows %d addresses, want %d", got, many)

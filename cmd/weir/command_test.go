@@ -30,9 +30,7 @@ func weir(t *testing.T, args ...string) (stdout, stderr string, code int) {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.toml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -247,9 +245,7 @@ func TestStatusWithoutADaemonIsADocumentToo(t *testing.T) {
 func TestReloadReportsThatTheDaemonEnded(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	go func() {
 		if conn, err := l.Accept(); err == nil {
@@ -267,5 +263,13 @@ func TestVersion(t *testing.T) {
 		if stdout, _, code := weir(t, arg); code != 0 || !strings.HasPrefix(stdout, "weir ") {
 			t.Errorf("%s: exit status %d: %q", arg, code, stdout)
 		}
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -14,9 +14,7 @@ import (
 func TestCompletionsComeFromTheDaemon(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answers := map[string]string{
 		"/services": `{"frontends": [
 			{"service": "static/web", "address": "192.0.2.10", "port": 443, "protocol": "tcp"},

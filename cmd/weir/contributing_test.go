@@ -30,9 +30,7 @@ func TestPackageDiagram(t *testing.T) {
 	switch {
 	case shown == want:
 	case *updateDiagram:
-		if err := os.WriteFile(contributing, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(contributing, []byte(before+begin+want+end+after), 0o644))
 	default:
 		t.Errorf("the package diagram of CONTRIBUTING.md is outdated: go test ./cmd/weir -run TestPackageDiagram -update-diagram\n%s", want)
 	}

@@ -100,9 +100,7 @@ func sourceText(t *testing.T, pattern string) string {
 	var all strings.Builder
 	for _, f := range files {
 		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all.Write(text)
 	}
 	return all.String()

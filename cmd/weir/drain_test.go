@@ -76,9 +76,7 @@ func daemonOf(t *testing.T, answers map[string]any) (socket string, asked *[]str
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "weir.sock")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var mu sync.Mutex
 	asked = &[]string{}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

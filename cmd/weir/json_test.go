@@ -144,9 +144,7 @@ func goTypes(t *testing.T) map[string]goType {
 				continue
 			}
 			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, decl := range f.Decls {
 				if g, ok := decl.(*ast.GenDecl); ok {
 					readSpecs(types, filepath.Base(dir), g)
@@ -216,9 +214,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(jsonFile, []byte(w.out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(jsonFile, []byte(w.out.String()), 0o644))
 	}
 	if have := sourceText(t, jsonFile); have != w.out.String() && !t.Failed() {
 		t.Errorf("%s is not what the types say: go test ./cmd/weir -run TestJSONIsDocumented -update", jsonFile)

@@ -93,17 +93,13 @@ func (p goPackage) references(t *testing.T) map[edge]string {
 	var files []*ast.File
 	for _, name := range p.GoFiles {
 		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		files = append(files, f)
 	}
 	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
 	cfg := types.Config{Importer: importer.ForCompiler(fset, "gc", p.exports.open)}
 	pkg, err := cfg.Check(p.ImportPath, fset, files, &info)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[edge]string{}
 	for ident, o := range info.Uses {
 		if o.Pkg() != pkg || !o.Pos().IsValid() {

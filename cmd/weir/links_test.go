@@ -77,9 +77,7 @@ var linkForm = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 // Links between documents have existing files as their targets.
 func TestLinksHaveTargets(t *testing.T) {
 	files, err := filepath.Glob("../../packaging/doc/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checked := 0
 	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md", "../../packaging/CHANGELOG.md") {
 		for _, m := range linkForm.FindAllStringSubmatch(sourceText(t, file), -1) {

@@ -58,12 +58,8 @@ func TestNoCommandPrintsAKey(t *testing.T) {
 	const tail = "[fleet]\nname = \"edge\"\nmember = \"box1\"\njoin = [\"10.0.0.6\"]\nkeys = [\"fleet.key\"]\n[l2]\ninterfaces = [\"eth0\", \"eth1\"]\n"
 	put := func(name, text string, mode os.FileMode) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must(t, os.Chmod(filepath.Join(dir, name), mode))
 	}
 	put("weir.toml", bgpConfig+tail, 0o600)
 	for _, tt := range []struct {

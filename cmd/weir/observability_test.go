@@ -118,9 +118,7 @@ func alertRules(t *testing.T) []alertRule {
 			Rules []alertRule
 		}
 	}
-	if err := yaml.UnmarshalStrict([]byte(sourceText(t, "../../packaging/prometheus/weir.rules.yml")), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(sourceText(t, "../../packaging/prometheus/weir.rules.yml")), &file))
 	var out []alertRule
 	for _, g := range file.Groups {
 		out = append(out, g.Rules...)
@@ -177,9 +175,7 @@ func TestDashboard(t *testing.T) {
 	t.Parallel()
 	metrics := documentedMetrics(t)
 	data, err := os.ReadFile("../../packaging/grafana/weir.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var board struct {
 		Title, UID    string
 		SchemaVersion int
@@ -191,9 +187,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(data, &board); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &board))
 	var variables []string
 	for _, v := range board.Templating.List {
 		variables = append(variables, v.Name)

@@ -71,9 +71,7 @@ func sourceFolders(t *testing.T) map[string][]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -83,17 +81,13 @@ func sizeFaults(t *testing.T, folder string, files []string) []string {
 	fields, methods, doc, total := map[string]int{}, map[string]int{}, "", 0
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		lines := bytes.Count(text, []byte("\n"))
 		if total += lines; lines > mostLines {
 			out = append(out, fmt.Sprintf("%s has %d lines, at most %d", name, lines, mostLines))
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if f.Doc != nil && doc == "" {
 			doc = f.Doc.Text()
 		}

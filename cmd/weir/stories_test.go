@@ -47,18 +47,12 @@ func TestStories(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			file, err := filepath.Abs(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			told := play(t, string(text))
 			if *update {
-				if err := os.WriteFile(file, []byte(told), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(file, []byte(told), 0o600))
 				return
 			}
 			if d := cmp.Diff(string(text), told); d != "" {

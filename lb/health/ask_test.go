@@ -37,9 +37,7 @@ func once(t *testing.T, c Check, a netip.AddrPort) string {
 		c.Timeout = patience
 	}
 	ask, err := c.asker(authorities{}, means{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), c.Timeout)
 	defer cancel()
 	began := time.Now()
@@ -64,9 +62,7 @@ func same(got, want string) bool {
 func serve(t testing.TB, host string, handle func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return serveOn(t, l, handle)
 }
 
@@ -140,17 +136,11 @@ func readRequest(conn net.Conn) string {
 func unused(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	bound, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	in4 := bound.(*syscall.SockaddrInet4)
 	return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port))
 }
@@ -164,9 +154,7 @@ type identity struct {
 func newIdentity(t testing.TB) identity {
 	t.Helper()
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
@@ -311,9 +299,7 @@ func TestTLSClosesInOrder(t *testing.T) {
 func answering(t *testing.T, host, answer string) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	go func() {
 		buf := make([]byte, 64)
@@ -334,9 +320,7 @@ func answering(t *testing.T, host, answer string) netip.AddrPort {
 func unreachable(t *testing.T) netip.AddrPort {
 	t.Helper()
 	conn, err := net.Dial("udp", "127.0.0.1:9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }

@@ -18,9 +18,7 @@ import (
 func bfdCheck(t *testing.T) Check {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	return Check{Kind: BFD, Port: uint16(c.LocalAddr().(*net.UDPAddr).Port), Interval: time.Minute, Timeout: 10 * time.Second, Rise: 1, Fall: 1,
 		BFD: bfd.Peer{TTL: 255, Config: bfd.Config{MinTx: 50 * time.Millisecond, MinRx: 50 * time.Millisecond, IdleTx: time.Second, Multiplier: 20}}}
@@ -108,9 +106,7 @@ func TestNewBFDSessionHasTime(t *testing.T) {
 	begun := time.Now()
 	running(t, c)
 	wantHealth(t, c, allUp(g.Service))
-	if err := c.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Ready(t.Context()))
 	if took := time.Since(begun); took < check.Timeout {
 		t.Errorf("judged after %s", took)
 	}

@@ -75,9 +75,7 @@ func patienceWith(t *testing.T, n int) (patience time.Duration) {
 		patience = c.Patience()
 		running(t, c)
 		began := time.Now()
-		if err := c.Ready(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Ready(context.Background()))
 		if took := time.Since(began); took > patience || patience > took+2*time.Second {
 			t.Errorf("%d targets: ready after %s with a patience of %s", n, took, patience)
 		}
@@ -284,9 +282,7 @@ func TestFirstResultsOfThousandsComeQuicklyButSpread(t *testing.T) {
 			w.set(backend(i), errHang)
 		}
 		c.Set([]Group{group(web, check, 2000)})
-		if err := c.Ready(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Ready(context.Background()))
 		if took := time.Since(w.began); took > check.Timeout+time.Second {
 			t.Errorf("ready after %s, want at most 4s", took)
 		}
@@ -308,9 +304,7 @@ func TestConcurrencyIsBounded(t *testing.T) {
 			w.set(backend(i), errHang)
 		}
 		c.Set([]Group{group(web, tcpCheck(), 100)})
-		if err := c.Ready(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Ready(context.Background()))
 		if got := w.mostAtOnce(); got != 10 {
 			t.Errorf("%d at once, want 10", got)
 		}

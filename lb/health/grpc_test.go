@@ -20,9 +20,7 @@ import (
 func grpcServer(t testing.TB, opts ...grpc.ServerOption) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	known := health.NewServer()
 	known.SetServingStatus("good", grpc_health_v1.HealthCheckResponse_SERVING)
 	known.SetServingStatus("bad", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
@@ -44,9 +42,7 @@ func TestGRPC(t *testing.T) {
 	server := grpcServer(t)
 	secure := grpcServer(t, grpc.Creds(credentials.NewServerTLSFromCert(&id.cert)))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	serveGRPC(t, grpc.NewServer(), l)
 	withoutHealth := l.Addr().(*net.TCPAddr).AddrPort()
 
@@ -118,9 +114,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Errorf("%d goroutines before Run, want %d", now, before)
 	}
 	stop := running(t, c)
-	if err := c.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Ready(t.Context()))
 	stop()
 	// What gRPC and the servers have is closed, but may not have ended yet.
 	deadline := time.After(5 * time.Second)

@@ -23,9 +23,7 @@ import (
 func resolver(t *testing.T, change func(m *dnsmessage.Message, send func(*dnsmessage.Message))) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	go func() {
 		buf := make([]byte, maxDNS)
@@ -96,9 +94,7 @@ func TestDNS(t *testing.T) {
 func garbled(t *testing.T) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	go func() {
 		for {
@@ -176,17 +172,13 @@ func TestFile(t *testing.T) {
 		{"up", name + " has no number"},
 		{strings.Repeat("1", 65), "read " + name + ": longer than 64 bytes"},
 	} {
-		if err := os.WriteFile(name, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(tt.text), 0o600))
 		if got := once(t, Check{Kind: File, File: name}, backend(0)); got != tt.want {
 			t.Errorf("%q: problem %q, want %q", tt.text, got, tt.want)
 		}
 	}
 	pipe := filepath.Join(folder, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(pipe, 0o600))
 	for name, want := range map[string]string{
 		pipe: ": not a regular file", folder: ": not a regular file", folder + "/none": ": no such file or directory",
 	} {

@@ -17,9 +17,7 @@ func valid(alter func(*Check)) Check {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(empty, nil, 0o600))
 	tests := []struct {
 		name  string
 		check Check
@@ -84,12 +82,8 @@ func TestSetKeepsAuthoritiesWhenTheirFileIsGone(t *testing.T) {
 	c := New(Options{})
 	running(t, c)
 	c.Set([]Group{g})
-	if err := c.Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(id.caFile); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Ready(t.Context()))
+	must(t, os.Remove(id.caFile))
 	c.Set([]Group{g})
 	asked := c.Stats().Checks
 	for c.Stats().Checks < asked+3 && t.Context().Err() == nil {

@@ -154,3 +154,11 @@ func isDown(backends ...int) lb.Health {
 	}
 	return h
 }
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

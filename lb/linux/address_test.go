@@ -48,9 +48,7 @@ func TestLinksComeBack(t *testing.T) {
 		add(t, k, want...)
 	}
 	obs, err := k.Observe(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	objects := obs.Objects.Snapshot()
 	for id := range objects {
 		if !isLink(id) {

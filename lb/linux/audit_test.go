@@ -109,9 +109,7 @@ func TestAChangeDuringAnAuditIsAppliedBeforeItEnds(t *testing.T) {
 		audit.Read(a.Context(), a.k)
 	}()
 	for tick := time.Tick(time.Millisecond); sent.Load() < lists; <-tick {
-		if err := a.Context().Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Context().Err())
 	}
 	a.changeMany(0, 100)
 	select {

@@ -37,9 +37,7 @@ func newKernel(t testing.TB, change ...func(*Config)) *Kernel {
 		f(&c)
 	}
 	k, err := New(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(k.Close)
 	k.watcher.pace = pace{poll: 50 * time.Millisecond, minInterval: 200 * time.Millisecond, tableInterval: 200 * time.Millisecond}
 	return k
@@ -75,9 +73,7 @@ func routed(t testing.TB, objects []lb.Object) {
 	defer tick.Stop()
 	for end := time.Now().Add(5 * time.Second); ; <-tick.C {
 		table, err := os.ReadFile("/proc/net/ipv6_route")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		missing := lb.Object(nil)
 		for _, o := range objects {
 			a, ok := o.(lb.Address)

@@ -21,16 +21,12 @@ func TestConntrackRoom(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
 			folder := filepath.Join(root, "net/netfilter")
-			if err := os.MkdirAll(folder, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(folder, 0o755))
 			for name, text := range map[string]string{"nf_conntrack_count": tt.count, "nf_conntrack_max": tt.limit} {
 				if text == "" {
 					continue
 				}
-				if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
 			}
 			entries, limit, ok := conntrackRoom(root)
 			if ok != tt.ok || ok && (entries != tt.entries || limit != tt.max) {

@@ -147,9 +147,7 @@ func listFlows(t *testing.T, c *conntrack, put func(*encoder)) map[flowID]bool {
 			got[identity(f)] = true
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return got
 }
 
@@ -235,9 +233,7 @@ func TestFlowsOfBackendsThatAreBackStay(t *testing.T) {
 					begun, r.due = r.due, newStaleFlows()
 				}
 				change(tt.later)
-				if err := r.conntrack.forget(t.Context(), begun, r.valid); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.conntrack.forget(t.Context(), begun, r.valid))
 				r.walk()
 				got, want := listFlows(t, r.conntrack, flowDump{family: lb.IPv4, to: fe.Addr}.put), map[flowID]bool{}
 				for _, a := range tt.want {

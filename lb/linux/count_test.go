@@ -45,9 +45,7 @@ UDP 0A000001 C8D6 C0000201 0050 0A000009 1F90 UDP             290
 		server(given, "10.0.0.8:8080"): {Inactive: 3},
 		server(given, "10.0.0.9:8080"): {Inactive: 3},
 	}
-	if err := leaveOutEnded(t.Context(), strings.NewReader(table), conns); err != nil {
-		t.Fatal(err)
-	}
+	must(t, leaveOutEnded(t.Context(), strings.NewReader(table), conns))
 	want := map[lb.Object]lb.Conns{
 		server(f, "10.0.0.7:8080"):    {},
 		server(f, "10.0.0.8:8080"):    {Inactive: 1},

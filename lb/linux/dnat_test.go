@@ -285,9 +285,7 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 				run(lb.Add, true, false)
 				run(lb.Add, false, true)
 				remembered := d.objects()
-				if err := d.load(context.Background()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.load(context.Background()))
 				if diff := cmp.Diff(want, remembered, compareNetip); diff != "" {
 					t.Errorf("remembered (-want +got):\n%s", diff)
 				}
@@ -296,9 +294,7 @@ func TestRulesOfVirtualServersComeBack(t *testing.T) {
 				}
 				run(lb.Delete, false, true)
 				run(lb.Delete, true, false)
-				if err := d.load(context.Background()); err != nil {
-					t.Fatal(err)
-				}
+				must(t, d.load(context.Background()))
 				if got := d.objects(); len(got) != 0 || !d.clean() || !d.dispatches {
 					t.Errorf("after removal %v, orphan rules %q, dead chains %q", got, d.orphanRules, d.deadChains)
 				}

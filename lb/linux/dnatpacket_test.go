@@ -30,9 +30,7 @@ func TestServersAsRulesComeBack(t *testing.T) {
 	t.Cleanup(func() { remove(t, k, all...) })
 	for name, kernel := range map[string]*Kernel{"the same": k, "one that starts": newKernel(t)} {
 		obs, err := kernel.Observe(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if d := lb.Diff(obs.Objects.Snapshot(), stateOf(all)); len(d) > 0 {
 			t.Errorf("%s: to do are %d: %v", name, len(d), d[0])
 		}
@@ -279,9 +277,7 @@ func TestServersAsRulesDrain(t *testing.T) {
 			execs := s.k.Counters().Execs.Load()
 			gone := lb.RealServer{Frontend: frontend("192.0.2.77:80", lb.TCP), Addr: rs.Addr}
 			counted, err := s.k.CountConns(t.Context(), []lb.RealServer{rs, gone})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if n := s.k.Counters().Execs.Load() - execs; n != 0 {
 				t.Errorf("counting took %d programs", n)
 			}

@@ -58,9 +58,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 	held := map[string]net.Conn{}
 	for _, to := range []string{"192.0.2.1:7000", "[2001:db8::1]:7000"} {
 		c, err := s.dial("client", "tcp", to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		held[to] = c
 	}
 	var stops []func() (int64, []string)
@@ -72,9 +70,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		k := newKernel(t)
 		testMode = ModeIPVS
 		obs, err := k.Observe(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.k.Close()
 		s.k = k
 		t.Logf("%s: begun at %s", mode, time.Now().Format("05.000"))
@@ -82,9 +78,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 		t.Logf("%s: in place at %s", mode, time.Now().Format("05.000"))
 		time.Sleep(200 * time.Millisecond)
 		left, err := k.ForgetOther(t.Context(), anyServer, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if i == 0 && left == 0 {
 			t.Errorf("%s: no virtual server is left, and %d connections are held", mode, len(held))
 		}
@@ -153,9 +147,7 @@ func TestModesTakeOverOneByOne(t *testing.T) {
 		k := newKernel(t)
 		testMode = ModeIPVS
 		obs, err := k.Observe(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.k.Close()
 		s.k = k
 		// Port 81 is never in place; port 80 has moved to backend2, port 82 is new.
@@ -198,9 +190,7 @@ func TestModesTakeOverOneByOne(t *testing.T) {
 		add(t, k, all...)
 		// What the next one takes over is at backend1 again.
 		obs, err = k.Observe(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		apply(t, k, lb.Diff(obs.Objects.Snapshot(), stateOf(first))...)
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			s.expectBackend(string(mode)+": all in place", "client", at(vip, 81), "backend1")

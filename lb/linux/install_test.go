@@ -19,9 +19,7 @@ func TestRulesOfAnEarlierConfigurationAreReported(t *testing.T) {
 	ctx := context.Background()
 	p := &playedTables{mangle: asSaved}
 	r := playedRules(t, p, Legacy)
-	if err := r.install(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.install(ctx))
 	inForce := func(what string, want lb.Rules, present bool) {
 		t.Helper()
 		if _, err := r.observe(ctx, nil); err != nil {
@@ -71,9 +69,7 @@ func TestRulesOfAnEarlierConfigurationAreReported(t *testing.T) {
 		t.Errorf("a write with an unknown effect: %v", err)
 	}
 	p.fail = nil
-	if err := r.install(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.install(ctx))
 	inForce("after a write with the lock", current, true)
 
 	r.configure(DefaultConfig())

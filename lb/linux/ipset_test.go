@@ -29,9 +29,7 @@ func setObjects() []lb.Object {
 func snapshot(t *testing.T, k *Kernel, keep func(lb.Object) bool) lb.Snapshot {
 	t.Helper()
 	obs, err := k.Observe(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	objects := obs.Objects.Snapshot()
 	for id := range objects {
 		if !keep(id) {
@@ -201,9 +199,7 @@ func TestSetsGrowWithoutLosingAMember(t *testing.T) {
 		ops = append(ops, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetLoopBack, Addr: a, Port: 80, Proto: lb.TCP, Net: netip.PrefixFrom(a, 32)}})
 	}
 	for _, part := range [][]lb.Op{ops[:65536], ops[65500:70000], ops[70000:]} {
-		if err := firstError(k.Apply(context.Background(), part)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, firstError(k.Apply(context.Background(), part)))
 	}
 	if got := len(snapshot(t, k, isSet)) - len(sets); got != len(ops) {
 		t.Errorf("%d members, want %d", got, len(ops))

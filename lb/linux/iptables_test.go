@@ -106,9 +106,7 @@ func TestRulesDifferAfterAForeignChange(t *testing.T) {
 		}
 		c := k.config
 		c.Ping = false
-		if err := k.Configure(c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, k.Configure(c))
 		for id, o := range snapshot(t, k, isRules) {
 			if o == id {
 				t.Errorf("after a new configuration: %v is not outdated", o)
@@ -130,13 +128,9 @@ func TestRulesNameALockOfAnotherProgram(t *testing.T) {
 	lock := filepath.Join(t.TempDir(), "lock")
 	t.Setenv("XTABLES_LOCKFILE", lock)
 	f, err := os.Create(lock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend = Legacy })
 	k.rules[lb.IPv4].lockWait = time.Second
 	err = k.rules[lb.IPv4].install(context.Background())

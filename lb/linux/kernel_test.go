@@ -244,9 +244,7 @@ func TestObserveOnlySome(t *testing.T) {
 	add(t, k, all...)
 	t.Cleanup(func() { remove(t, k, all...) })
 	obs, err := k.Observe(context.Background(), nil, other, frontend("192.0.2.77:80", lb.TCP))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(lb.NewSnapshot(want...), obs.Objects.Snapshot(), compareNetip); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -258,13 +256,9 @@ func TestTimeouts(t *testing.T) {
 	k := newKernel(t)
 	ctx := context.Background()
 	before, err := k.Timeouts(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { k.SetTimeouts(ctx, before) })
-	if err := k.SetTimeouts(ctx, Timeouts{TCP: 1234, UDP: 56}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.SetTimeouts(ctx, Timeouts{TCP: 1234, UDP: 56}))
 	want := Timeouts{TCP: 1234, TCPFin: before.TCPFin, UDP: 56}
 	if got, err := k.Timeouts(ctx); err != nil || got != want {
 		t.Errorf("timeouts %s, %v, want %s", got, err, want)

@@ -38,3 +38,11 @@ func inNamespace(t *testing.T) {
 	}
 	sh(t, "ip link set lo up")
 }
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

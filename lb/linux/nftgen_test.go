@@ -32,9 +32,7 @@ func nftKernel(t *testing.T) (*Kernel, *lb.Table) {
 		sh(t, "nft flush ruleset")
 	})
 	obs, err := k.Observe(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	obs.Objects.Snapshot() // read
 	return k, &obs.Objects
 }
@@ -50,9 +48,7 @@ func tenMembers() (out []lb.Object) {
 func (k *Kernel) audit(t *testing.T, expected *lb.Table) bool {
 	t.Helper()
 	obs, err := k.Observe(t.Context(), expected)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return obs.Kept() != lb.KeptNothing
 }
 

@@ -29,9 +29,7 @@ func ownedTables(t *testing.T) *nftTables {
 		tables.conn.close()
 		sh(t, "nft flush ruleset")
 	})
-	if err := tables.create(context.Background(), lb.IPv4); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tables.create(context.Background(), lb.IPv4))
 	if !tables.isOwner(lb.IPv4) {
 		t.Skip("SKIPPED: this kernel has no tables with an owner that persist; Linux 6.9 has them")
 	}

@@ -26,9 +26,7 @@ func nftServersBox(t *testing.T, f lb.Family) *rules {
 	r.stage = byDNAT
 	r.own = func(_ context.Context, change func() error) error { return change() }
 	r.configure(c)
-	if err := r.place(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.place(t.Context()))
 	return r
 }
 
@@ -109,9 +107,7 @@ func TestNFTServersInMapsComeBack(t *testing.T) {
 			if got := o.nat.objects(); len(got) != 0 || !o.inPlace {
 				t.Errorf("after removal: %v, rules in place: %v", got, o.inPlace)
 			}
-			if err := r.clear(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.clear(t.Context()))
 			if out := sh(t, "nft list tables"); strings.Contains(out, "weir") {
 				t.Errorf("tables after removal: %q", out)
 			}

@@ -59,16 +59,12 @@ func (s *nftSets) applyObjects(t testing.TB, verb lb.Verb, objects ...lb.Object)
 	run := func() error { return firstError(s.applySets(ctx, sets)) }
 	if verb == lb.Delete {
 		defer func() {
-			if err := run(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, run())
 		}()
 	} else if err := run(); err != nil {
 		t.Fatal(err)
 	}
-	if err := firstError(s.applyMembers(ctx, members)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, firstError(s.applyMembers(ctx, members)))
 }
 
 // observed returns the sets and members of both families.
@@ -76,9 +72,7 @@ func (s *nftSets) observed(t testing.TB) lb.Snapshot {
 	t.Helper()
 	var obs lb.Observation
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
-		if err := s.observe(context.Background(), f, &obs); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.observe(context.Background(), f, &obs))
 	}
 	return obs.Objects.Snapshot()
 }
@@ -492,9 +486,7 @@ func TestSetsAreNotListedDuringTheirCreation(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	err := s.create(t.Context(), id)
 	s.known.mu.Unlock()
-	if err := errors.Join(err, <-read); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, <-read))
 	if _, ok := obs.Objects.Get(id); !ok {
 		t.Error("the set counts as missing")
 	}
@@ -509,9 +501,7 @@ func TestSetsAreCreatedTogether(t *testing.T) {
 	}
 	create := func() (transactions uint32) {
 		before := s.conn.commits
-		if err := firstError(s.applySets(t.Context(), ops)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, firstError(s.applySets(t.Context(), ops)))
 		heads, err := nftSetHeads(t.Context(), s.conn, lb.IPv4, s.table)
 		if err != nil || len(heads) != len(ops) {
 			t.Errorf("%d sets, want %d (%v)", len(heads), len(ops), err)

@@ -39,9 +39,7 @@ func (s *nftSets) elements(t testing.TB, id lb.IPSet) (out []lb.Member) {
 		}
 		out = append(out, m)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 

@@ -47,9 +47,7 @@ func nftBox(t *testing.T, f lb.Family, c Config) *nftRules {
 	for _, s := range lb.Sets() {
 		ops = append(ops, lb.Op{Verb: lb.Add, Object: lb.IPSet{Set: s, Family: f}})
 	}
-	if err := firstError(newNFTSets(tables, c.Prefix, marking{c.Mark}).applySets(context.Background(), ops)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, firstError(newNFTSets(tables, c.Prefix, marking{c.Mark}).applySets(context.Background(), ops)))
 	r := newNFTRules(f, c.Prefix, tables)
 	r.configure(c, byIPVS, insidePorts{lb.MarkFrontend(f, 3): 8080})
 	return r
@@ -65,9 +63,7 @@ func (r *nftRules) mustBe(t *testing.T, present bool) {
 
 func (r *nftRules) mustInstall(t *testing.T) {
 	t.Helper()
-	if err := r.install(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.install(context.Background()))
 }
 
 // The kernel reports the rules as they were written: all of every configuration, and of each
@@ -131,9 +127,7 @@ func TestNFTRulesAreRepaired(t *testing.T) {
 		t.Errorf("another program's table was\n%s\nand is\n%s", foreign, now)
 	}
 	for range 2 { // the second time there is none
-		if err := r.remove(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.remove(context.Background()))
 	}
 	if tables := sh(t, "nft list tables"); tables != "table ip other\n" {
 		t.Errorf("tables: %q", tables)

@@ -137,9 +137,7 @@ func TestMovesAwaitTheFlushOfADeletion(t *testing.T) {
 	} {
 		root := t.TempDir()
 		file := sysctls{root}.file(expireNodest)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(tt.value+"\n"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(tt.value+"\n"), 0o644)))
 		table := newTable(nil, 0, marking{})
 		left, waits := tt.deletions, 0
 		deletion := func() {

@@ -75,9 +75,7 @@ func maglevOrder(t *testing.T, n int) {
 	light.Verb = lb.Change
 	apply(t, k, light)
 	for _, i := range rng.Perm(n) {
-		if err := firstError(k.ipvs.applyDests(context.Background(), []lb.Op{addOne(raw, i)})); err != nil {
-			t.Fatal(err)
-		}
+		must(t, firstError(k.ipvs.applyDests(context.Background(), []lb.Op{addOne(raw, i)})))
 	}
 
 	orders := k.Orders()
@@ -105,9 +103,7 @@ func maglevOrder(t *testing.T, n int) {
 func repairOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
 	t.Helper()
 	obs, err := k.Observe(context.Background(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var ops []lb.Op
 	for o := range obs.Objects.All() {
 		rs, ok := o.(lb.RealServer)
@@ -153,9 +149,7 @@ func hashed(t *testing.T, k *Kernel) lb.Frontend {
 func mapping(t *testing.T, k *Kernel, f lb.Frontend, first, n int) map[uint16]netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenPacket("ip4:udp", "10.99.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	for i := range n {
 		packet := make([]byte, 9)
@@ -204,9 +198,7 @@ func TestMaglevOrderUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	for i := range clients {
 		c, err := s.dial("client", "tcp", "192.0.2.1:80")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		wg.Go(func() {
 			in := bufio.NewScanner(c)
 			for {
@@ -277,9 +269,7 @@ func TestMaglevOrderKeepsThePlaceOfADrainingServer(t *testing.T) {
 		t.Errorf("%d of %d client ports get the same backend", same, ports)
 	}
 	obs, err := k.Observe(context.Background(), nil, moves)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, _ := obs.Objects.Get(server(moves, 4, 0)); got != server(moves, 4, 0) {
 		t.Errorf("it has become %v", got)
 	}

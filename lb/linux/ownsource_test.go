@@ -39,9 +39,7 @@ func TestOwnSourceGoesBeforeItsRule(t *testing.T) {
 	} {
 		root := t.TempDir()
 		file := filepath.Join(root, "net/ipv4/conf/all/accept_local")
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(tt.before), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(tt.before), 0o600)))
 		value := func() string { b, _ := os.ReadFile(file); return string(b) }
 		c := DefaultConfig()
 		c.Prefix, c.CheckVIPs, c.Sysctls, c.ManageSysctls = "KUBE", slices.Equal(tt.sysctls, needed), tt.sysctls, !tt.unmanaged
@@ -68,9 +66,7 @@ func TestNFTOwnSource(t *testing.T) {
 	for _, checks := range []bool{true, false, true} {
 		c.CheckVIPs = checks
 		r.configure(c)
-		if err := r.place(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.place(t.Context()))
 		if drops, err := dropsOwnSource(t.Context(), r); err != nil || drops != checks {
 			t.Errorf("checks of VIPs %v: drops %v, %v", checks, drops, err)
 		}

@@ -63,9 +63,7 @@ func testClusterIPsAreMasqueradedForOutsiders(t *testing.T) {
 	} {
 		c := s.k.config
 		c.MasqueradeAll, c.ClusterCIDRs = test.all, test.cidrs
-		if err := s.k.Configure(c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.k.Configure(c))
 		add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
 		s.expect(test.name+": client", "client", "tcp", "192.0.2.1:80", test.want)
 		s.expect(test.name+": the box", "", "tcp", "192.0.2.1:80", "backend1 10.2.1.1")
@@ -97,9 +95,7 @@ func testNothingButServicesAnswersOnAVIP(t *testing.T) {
 
 	c := s.k.config
 	c.Ping = false
-	if err := s.k.Configure(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.k.Configure(c))
 	add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
 	for _, vip := range []string{"192.0.2.1", "2001:db8::1"} {
 		if s.ping("client", vip, false) {
@@ -216,9 +212,7 @@ func testUDPClientWithAFixedPortMovesAtOnce(t *testing.T) {
 		t.Run(lb.FamilyOf(test.vip).String(), func(t *testing.T) {
 			add(t, s.k, dns(test.vip, 1)...)
 			c, err := s.dial("client", "udp", test.to, test.local)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got, err := ask(c); !strings.HasPrefix(got, "backend1 ") {
 				t.Fatalf("before: %q, %v", got, err)
 			}
@@ -256,9 +250,7 @@ func testUDPClientOfANodePortMovesAtOnceAndNobodyElse(t *testing.T) {
 			return lb.RealServer{Frontend: fe, Addr: netip.AddrPortFrom(backendAddr(node, n), 5353), Weight: 1}
 		}
 		other, err := s.dial("client", "udp", test.foreign, test.local)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := ask(other); !strings.HasPrefix(got, "foreign ") {
 			t.Fatalf("the foreign one: %q, %v", got, err)
 		}
@@ -266,9 +258,7 @@ func testUDPClientOfANodePortMovesAtOnceAndNobodyElse(t *testing.T) {
 			lb.Member{Set: lb.SetNodePorts, Addr: node, Port: 30053, Proto: lb.UDP},
 			lb.Member{Set: lb.SetIPVSPorts, Addr: node, Port: 30053, Proto: lb.UDP})
 		c, err := s.dial("client", "udp", netip.AddrPortFrom(node, 30053).String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := ask(c); !strings.HasPrefix(got, "backend1 ") {
 			t.Fatalf("before: %q, %v", got, err)
 		}
@@ -299,9 +289,7 @@ func testUDPClientThatWasThereFirstIsServed(t *testing.T) {
 	})
 	for _, vip := range []netip.Addr{vip4, vip6, netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("2001:db8:1::1")} {
 		c, err := s.dial("client", "udp", netip.AddrPortFrom(vip, 53).String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if vip != vip4 && vip != vip6 {
 			if got, err := ask(c); !strings.HasPrefix(got, "daemon ") {
 				t.Fatalf("%s before: %q, %v", vip, got, err)
@@ -338,9 +326,7 @@ func testUDPClientInsideMovesAtOnce(t *testing.T) {
 		to := netip.AddrPortFrom(vip, 53).String()
 		for _, from := range []string{"backend2", ""} {
 			c, err := s.dial(from, "udp", to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got, err := ask(c); !strings.HasPrefix(got, "backend1 ") {
 				t.Fatalf("%q before: %q, %v", from, got, err)
 			}
@@ -406,9 +392,7 @@ func TestTrafficAndConnections(t *testing.T) {
 	s := newSite(t)
 	add(t, s.k, web(vip4, lb.SetLoadBalancer, 1)...)
 	c, err := s.dial("client", "tcp", "192.0.2.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 10 {
 		if _, err := ask(c); err != nil {
 			t.Fatal(err)
@@ -439,9 +423,7 @@ func TestTrafficAndConnections(t *testing.T) {
 		t.Errorf("all traffic %v, %v", all, err)
 	}
 	var conns []Connection
-	if err := s.k.Connections(t.Context(), func(c Connection) bool { conns = append(conns, c); return true }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.k.Connections(t.Context(), func(c Connection) bool { conns = append(conns, c); return true }))
 	if len(conns) != 1 || conns[0].Frontend() != fe || conns[0].State != "ESTABLISHED" || conns[0].Client.Addr() != netip.MustParseAddr("10.1.0.2") {
 		t.Errorf("connections %v", conns)
 	}

@@ -181,9 +181,7 @@ func testConnectionsOutliveTheLastNearBackend(t *testing.T) {
 	p := policied{vip4, 80, lb.SetLoadBalancer, lb.SetLoadBalancerLocal, true, 1}
 	add(t, s.k, p.objects()...)
 	c, err := s.dial("client", "tcp", "192.0.2.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := ask(c); got != "backend1 10.1.0.2" {
 		t.Fatal(got, err)
 	}
@@ -323,9 +321,7 @@ func testInvalidPacketOfABackendResetsNobody(t *testing.T) {
 	})
 	defer unix.Close(fd)
 	c, err := s.dial("client", "tcp", "192.0.2.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, err := ask(c); got != "backend1 10.1.0.2" {
 		t.Fatal(got, err)
 	}
@@ -341,9 +337,7 @@ func testInvalidPacketOfABackendResetsNobody(t *testing.T) {
 	client := netip.MustParseAddr("10.1.0.2")
 	binary.BigEndian.PutUint16(segment[16:], tcpChecksum(backendAddr(vip4, 1), client, segment))
 	before := sh(t, "cat /proc/net/stat/nf_conntrack")
-	if err := unix.Sendto(fd, segment, 0, &unix.SockaddrInet4{Addr: client.As4()}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Sendto(fd, segment, 0, &unix.SockaddrInet4{Addr: client.As4()}))
 	if got, err := ask(c); got != "backend1 10.1.0.2" {
 		t.Errorf("after it: %q, %v", got, err)
 	}
@@ -355,9 +349,7 @@ func testInvalidPacketOfABackendResetsNobody(t *testing.T) {
 // lastSegment reads all received packets, and returns the next segment from the client.
 func lastSegment(t *testing.T, fd int) (port uint16, seq, ack uint32) {
 	t.Helper()
-	if err := unix.SetNonblock(fd, true); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SetNonblock(fd, true))
 	buf := make([]byte, 1500)
 	for {
 		n, _, err := unix.Recvfrom(fd, buf, 0)

@@ -35,9 +35,7 @@ func TestNoIPVSIsNamedWithItsFix(t *testing.T) {
 func TestNoIPv6IsNamedWithItsFix(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "net/ipv6"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, "net/ipv6"), 0o755))
 	err := probeFamily(lb.IPv6, root)
 	if lacks := (*MissingError)(nil); !errors.As(err, &lacks) || !strings.Contains(err.Error(), `set families = ["ipv4"] in [kernel]`) {
 		t.Errorf("without IPv6: %v", err)
@@ -45,9 +43,7 @@ func TestNoIPv6IsNamedWithItsFix(t *testing.T) {
 	if err := probeFamily(lb.IPv4, root); err != nil {
 		t.Errorf("IPv4: %v", err)
 	}
-	if err := os.MkdirAll(filepath.Join(root, "net/ipv6/conf/all"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(root, "net/ipv6/conf/all"), 0o755))
 	if err := probeFamily(lb.IPv6, root); err != nil {
 		t.Errorf("with IPv6: %v", err)
 	}
@@ -58,9 +54,7 @@ func TestNewRefusesAFamilyThatIsNotThere(t *testing.T) {
 	inNamespace(t)
 	if os.Getenv("WEIR_NO_IPV6") == "" {
 		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sh(t, "WEIR_NO_IPV6=1 unshare -m sh -c 'mount -t tmpfs none /proc/sys/net/ipv6 && exec %s -test.run %s'", self, t.Name())
 		return
 	}
@@ -91,9 +85,7 @@ func TestObserveNamesThePrivilegesItNeeds(t *testing.T) {
 	if os.Getenv("WEIR_WITHOUT_PRIVILEGE") == "" {
 		inNamespace(t)
 		self, err := os.Executable()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		newKernel(t) // loads IPVS
 		sh(t, "WEIR_WITHOUT_PRIVILEGE=1 setpriv --bounding-set=-net_admin --inh-caps=-net_admin %s -test.run %s", self, t.Name())
 		return

@@ -37,9 +37,7 @@ var procMarks = ipvsMessages{marks: marking{0x4000}}.marked
 func TestParseIPVS(t *testing.T) {
 	t.Parallel()
 	var got []dest
-	if err := parseIPVS(strings.NewReader(procIPVS), procMarks, func(d dest) { got = append(got, d) }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, parseIPVS(strings.NewReader(procIPVS), procMarks, func(d dest) { got = append(got, d) }))
 	tcp, udp := frontend("192.0.2.1:80", lb.TCP), frontend("[2001:db8::1]:53", lb.UDP)
 	want := []dest{
 		{RealServer: lb.RealServer{Frontend: tcp, Addr: netip.MustParseAddrPort("10.0.0.7:8080"), Weight: 1}, conns: lb.Conns{Active: 12, Inactive: 3}},
@@ -75,9 +73,7 @@ func TestParseConnections(t *testing.T) {
 	t.Parallel()
 	var got []Connection
 	err := parseConnections(strings.NewReader(procConns), func(c Connection) bool { got = append(got, c); return true })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := netip.MustParseAddrPort
 	want := []Connection{
 		{p("10.0.0.1:51412"), p("192.0.2.1:80"), p("10.0.0.7:8080"), lb.TCP, "ESTABLISHED", 899 * time.Second},

@@ -26,14 +26,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if d := cmp.Diff(string(want), got); d != "" {
 		t.Errorf("%s (-want +got; -update writes it again):\n%s", file, d)
 	}
@@ -222,9 +218,7 @@ func asSaved(restore string) string {
 func playedRules(t *testing.T, p *playedTables, b Backend) *rules {
 	t.Helper()
 	r := newRules(lb.IPv4, p.run, p.installed)
-	if err := r.find(context.Background(), b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.find(context.Background(), b))
 	r.configure(DefaultConfig())
 	return r
 }
@@ -237,9 +231,7 @@ func TestInstalledRulesMatch(t *testing.T) {
 	if held, err := r.observe(ctx, nil); held || err != nil {
 		t.Fatalf("before: held %v, %v", held, err)
 	}
-	if err := r.install(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.install(ctx))
 	if held, err := r.observe(ctx, nil); !held || err != nil {
 		t.Errorf("after: held %v, %v\n%s", held, err, p.text)
 	}
@@ -268,9 +260,7 @@ func TestAnotherFormOfTheRulesIsAccepted(t *testing.T) {
 	}
 	p := &playedTables{mangle: other}
 	r := playedRules(t, p, Legacy)
-	if err := r.install(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.install(context.Background()))
 	if held, err := r.observe(context.Background(), nil); !held || err != nil {
 		t.Errorf("held %v, %v", held, err)
 	}
@@ -305,9 +295,7 @@ func TestAutoBackendSelectsAWorkingOne(t *testing.T) {
 		t.Fatalf("the system's is %s", got)
 	}
 	p.fail["iptables-restore"] = fmt.Errorf("TABLE_ADD failed (Operation not supported): table nat")
-	if err := r.install(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.install(context.Background()))
 	if got := r.backend(); got != Legacy {
 		t.Errorf("backend %s", got)
 	}

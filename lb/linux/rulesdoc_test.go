@@ -187,9 +187,7 @@ func TestTheManualListsAllRules(t *testing.T) {
 	const begin, end = "<!-- rules: begin -->\n", "<!-- rules: end -->\n"
 	file := filepath.Join("..", "..", "packaging", "doc", "kernel.md")
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	before, rest, found := strings.Cut(string(text), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
@@ -197,9 +195,7 @@ func TestTheManualListsAllRules(t *testing.T) {
 	}
 	want := before + begin + manualRules() + end + after
 	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(want), 0o644))
 		return
 	}
 	if string(text) != want {

@@ -54,9 +54,7 @@ func (s *site) reuse(t *testing.T, change []func(*Config)) *site {
 		f(&c)
 	}
 	if !reflect.DeepEqual(c, s.k.config) {
-		if err := s.k.Configure(c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.k.Configure(c))
 		add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
 	}
 	t.Cleanup(func() { lent.cleanup(s.lasting()...) })

@@ -50,9 +50,7 @@ func TestSyncDaemonsInTheKernel(t *testing.T) {
 	running := func() string {
 		t.Helper()
 		obs, err := k.Observe(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var out []string
 		for _, role := range []lb.SyncRole{lb.SyncMaster, lb.SyncBackup} {
 			if o, ok := obs.Objects.Get(lb.SyncDaemon{Role: role}); ok {

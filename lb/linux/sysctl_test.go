@@ -16,17 +16,11 @@ func TestSysctls(t *testing.T) {
 	root := t.TempDir()
 	s := sysctls{root}
 	file := filepath.Join(root, "net/ipv4/conf/eth0.100/arp_ignore")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("1\t2  3\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	must(t, os.WriteFile(file, []byte("1\t2  3\n"), 0o644))
 	const name = "net.ipv4.conf.eth0/100.arp_ignore"
 	var obs lb.Observation
-	if err := s.observe([]string{name, "net.none"}, &obs); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.observe([]string{name, "net.none"}, &obs))
 	if d := cmp.Diff(lb.NewSnapshot(lb.Sysctl{Name: name, Value: "1 2 3"}), obs.Objects.Snapshot()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

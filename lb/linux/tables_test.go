@@ -123,9 +123,7 @@ func TestNFTablesMayBeBuiltIn(t *testing.T) {
 			root := t.TempDir()
 			for name, text := range tt.files {
 				file := filepath.Join(root, name)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o750), os.WriteFile(file, []byte(text), 0o600)))
 			}
 			if got := HasNFTables(root); got != tt.want {
 				t.Errorf("got %t", got)

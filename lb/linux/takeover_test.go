@@ -58,9 +58,7 @@ func TestRepliesBeforeTheirRequestAreDropped(t *testing.T) {
 		for _, sync := range []bool{false, true} {
 			c := s.k.config
 			c.SloppyTCP, c.Sync = tt.sloppy, sync
-			if err := s.k.Configure(c); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.k.Configure(c))
 			add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
 			want := tt.arrives || sync
 			ports++
@@ -72,9 +70,7 @@ func TestRepliesBeforeTheirRequestAreDropped(t *testing.T) {
 
 	// As if IPVS had the connection from another kernel: conntrack does not know it.
 	conn, err := s.dial("client", "tcp", "192.0.2.2:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if who, err := ask(conn); err != nil || who != "backend1 10.1.0.2" {
 		t.Fatalf("%q, %v", who, err)
 	}
@@ -82,9 +78,7 @@ func TestRepliesBeforeTheirRequestAreDropped(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		c := s.k.config
 		c.SloppyTCP, c.Sync = true, sync
-		if err := s.k.Configure(c); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.k.Configure(c))
 		add(t, s.k, lb.Rules{Family: lb.IPv4}, lb.Rules{Family: lb.IPv6})
 		sh(t, "conntrack -F")
 		if got := s.sendsSegment("backend1", false, port, 80); got != sync {

@@ -38,9 +38,7 @@ func TestParametersThatDropReplies(t *testing.T) {
 		for name, value := range map[string]string{
 			"all/accept_local": tt.acceptAll, "back/accept_local": tt.accept, "all/rp_filter": tt.filterAll, "back/rp_filter": tt.filter,
 		} {
-			if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(value+"\n"), 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(value+"\n"), 0o600)))
 		}
 		err := replyFault(dir+"/", "back")
 		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !errors.Is(err, lb.ErrRepliesDropped)) {

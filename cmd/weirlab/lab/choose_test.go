@@ -61,9 +61,7 @@ func TestTrialIsRememberedForThisKernel(t *testing.T) {
 	outcome := errors.New("Kernel panic")
 	try := func(content string) error {
 		t.Helper()
-		if err := os.WriteFile(kernel, []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(kernel, []byte(content), 0o755))
 		return trial("test", kernel, func(context.Context) error { boots++; return outcome })
 	}
 	for i, step := range []struct {
@@ -84,18 +82,14 @@ func TestTrialIsRememberedForThisKernel(t *testing.T) {
 	}
 	// An error that reports only a timeout counts for a while.
 	cache, err := cacheFolder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	verdicts, err := filepath.Glob(filepath.Join(cache, "trials", "*-test-*"))
 	if err != nil || len(verdicts) != 3 {
 		t.Fatalf("verdicts %v, %v", verdicts, err)
 	}
 	old := time.Now().Add(-2 * doubtTime)
 	for _, v := range verdicts {
-		if err := os.Chtimes(v, old, old); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(v, old, old))
 	}
 	outcome = nil
 	if err := try("three"); err != nil || boots != 4 {
@@ -110,9 +104,7 @@ func TestTrialIsRememberedForThisKernel(t *testing.T) {
 func TestLease(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	cpus, err := allowedCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var one [places]*lease
 	for i := range one {
 		if one[i], err = takeCPUs(t.Context(), len(cpus)); err != nil || len(one[i].cpus) != len(cpus) {
@@ -141,12 +133,18 @@ func TestLease(t *testing.T) {
 	all.release()
 	one[1].release()
 	ctx, release, err := Lease(t.Context(), len(cpus))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	shared, own, err := leaseFor(ctx, nil)
 	if err != nil || own || len(shared.cpus) != len(cpus) {
 		t.Errorf("a lab within a lease: %v, own %v, %v", shared, own, err)
 	}
 	release()
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

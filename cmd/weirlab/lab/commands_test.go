@@ -100,18 +100,14 @@ func endsWithContext(t *testing.T, m *lab.Machine) {
 	// The pipe's reader learns of the end of all its writers: the shell's child too must have gone.
 	m.Must(t, "mkfifo", "/run/alive")
 	reader, err := m.Start("sh", "-c", "cat /run/alive; echo all gone")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(within(t))
 	ended := make(chan error)
 	go func() {
 		_, err := m.Run(ctx, "sh", "-c", "exec >/run/alive; echo running; sleep 1000; true")
 		ended <- err
 	}()
-	if err := reader.Expect(within(t), "running"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, reader.Expect(within(t), "running"))
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("run: %v, want a cancelled context", err)
@@ -125,15 +121,9 @@ func runsProcesses(t *testing.T, m *lab.Machine) {
 	ctx := within(t)
 	// A shell runs a trap only between two commands, so the one in between must end with it.
 	p, err := m.Start("sh", "-c", `trap "echo caught; exit 7" TERM; echo ready; while :; do sleep 0.05; done`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Expect(ctx, "ready"); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, p.Expect(ctx, "ready"))
+	must(t, p.Signal(syscall.SIGTERM))
 	if code, err := p.Wait(ctx); code != 7 || err != nil {
 		t.Errorf("exit code %d, error %v, want 7", code, err)
 	}
@@ -146,9 +136,7 @@ func runsProcesses(t *testing.T, m *lab.Machine) {
 	p.Kill() // of what has ended: nothing
 
 	p, err = m.Start("sleep", "1000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Kill()
 	if code, err := p.Wait(ctx); code != 128+9 || err != nil {
 		t.Errorf("killed: exit code %d, error %v, want 137", code, err)
@@ -161,9 +149,7 @@ func runsProcesses(t *testing.T, m *lab.Machine) {
 func carriesFiles(t *testing.T, m *lab.Machine) {
 	ctx := within(t)
 	content := "a\x00b\xff\n" + strings.Repeat("x", 1<<20)
-	if err := m.WriteFile(ctx, "/srv/new/folder/file", content, 0o750); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.WriteFile(ctx, "/srv/new/folder/file", content, 0o750))
 	got, err := m.ReadFile(ctx, "/srv/new/folder/file")
 	if err != nil || got != content {
 		t.Errorf("read back %d bytes, error %v, want what was written", len(got), err)

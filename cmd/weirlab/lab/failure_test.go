@@ -15,9 +15,7 @@ func failWithLab(t *testing.T) {
 	wish.Boxes = append(wish.Boxes, lab.Box{Name: "box2"})
 	site := lab.Start(t, wish)
 	p, err := site.Box("box1").Start("sh", "-c", "echo the daemon says something; ipvsadm -A -t 192.0.2.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if code, err := p.Wait(within(t)); code != 0 || err != nil {
 		t.Fatalf("%d, %v, %s", code, err, p.Output())
 	}

@@ -66,12 +66,8 @@ func TestRequired(t *testing.T) {
 func TestCachedOnce(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	cache, err := cacheFolder()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(cache, "thing.unfinished/half"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.MkdirAll(filepath.Join(cache, "thing.unfinished/half"), 0o755))
 	var made atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -111,24 +107,16 @@ func TestHostKernelBox(t *testing.T) {
 	}
 	site := Site{Boxes: []Box{{Name: "box1", Kernel: HostKernel, Nets: Nets{"front": "10.1.0.1/24"}}}}
 	plans, err := site.parse()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, err := open(ctx, plans)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	box := l.Box("box1")
-	if err := box.WriteFile(ctx, "/etc/weir/kept", "content", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.WriteFile(ctx, "/etc/weir/kept", "content", 0o600))
 	box.PowerCut()
-	if err := box.Boot(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.Boot(ctx))
 	if content, err := box.ReadFile(ctx, "/etc/weir/kept"); content != "content" || err != nil {
 		t.Errorf("kept file: %q, %v", content, err)
 	}
@@ -143,15 +131,11 @@ func TestCloseEndsEverything(t *testing.T) {
 	before := openFiles(t)
 	for range 3 {
 		l, err := Open(t.Context(), Site{Hosts: []Host{{Name: "a", Nets: Nets{"front": ""}}, {Name: "b"}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := l.Host("a").Start("sleep", "1000"); err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(l.Close(), l.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(l.Close(), l.Close()))
 		if _, err := l.Host("a").Run(t.Context(), "true"); !errors.Is(err, ErrPowerLost) {
 			t.Errorf("run in a closed lab: %v", err)
 		}
@@ -165,9 +149,7 @@ func TestCloseEndsEverything(t *testing.T) {
 func openFiles(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return len(entries)
 }
 
@@ -177,26 +159,18 @@ func TestServicesAreForbidden(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policy-rc.d")
 	allow, err := forbidServices(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var exit *exec.ExitError
 	if err := exec.Command(file, "bird", "start").Run(); !errors.As(err, &exit) || exit.ExitCode() != 101 {
 		t.Errorf("asked whether bird may start: %v, want exit code 101, which forbids it", err)
 	}
 	others, err := forbidServices(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := others(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, others())
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("what was there before was taken away: %v", err)
 	}
-	if err := allow(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, allow())
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is still there: %v", err)
 	}

@@ -47,9 +47,7 @@ func makeService(t *testing.T, k *lab.Kube, name string) (ips []string) {
 	}
 	text := call(t, k, 201, lab.KubeAdmin, "POST", services, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Service",
 		"metadata": {"name": %q}, "spec": {"ipFamilyPolicy": "RequireDualStack", "type": "LoadBalancer", "ports": [{"port": 80}]}}`, name))
-	if err := json.Unmarshal([]byte(text), &svc); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text), &svc))
 	return svc.Spec.ClusterIPs
 }
 
@@ -57,9 +55,7 @@ func makeService(t *testing.T, k *lab.Kube, name string) (ips []string) {
 func call(t *testing.T, k *lab.Kube, want int, user, method, path, body string) string {
 	t.Helper()
 	status, answer, err := k.Do(within(t), user, method, path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if status != want {
 		t.Fatalf("%s %s by %s: status %d, want %d: %s", method, path, user, status, want, answer)
 	}
@@ -122,9 +118,7 @@ func allowed(t *testing.T, k *lab.Kube, user string) {
 // isReached uses the kubeconfig's address, certificate and token with a client of others.
 func isReached(t *testing.T, site *lab.Lab, k *lab.Kube) {
 	client := site.Host("client")
-	if err := client.WriteFile(within(t), "/root/ca.crt", string(k.CA()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.WriteFile(within(t), "/root/ca.crt", string(k.CA()), 0o644))
 	for _, url := range []string{k.URL(), "https://[fd01::5]:6443"} {
 		out := client.Must(t, "curl", "-sf", "--cacert", "/root/ca.crt", "-H", "Authorization: Bearer "+k.Token("operator"), url+services+"/first")
 		if !strings.Contains(out, `"clusterIP"`) {
@@ -165,17 +159,13 @@ func keepsThroughRestart(t *testing.T, k *lab.Kube) {
 }
 
 func hangs(t *testing.T, k *lab.Kube) {
-	if err := k.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.Freeze())
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, answer, err := k.Do(short, lab.KubeAdmin, "GET", services, ""); err == nil {
 		t.Errorf("a frozen API server answers: %s", answer)
 	}
-	if err := k.Thaw(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.Thaw())
 	call(t, k, 200, lab.KubeAdmin, "GET", services, "")
 }
 
@@ -183,16 +173,10 @@ func expires(t *testing.T, k *lab.Kube) {
 	var list struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	if err := json.Unmarshal([]byte(call(t, k, 200, lab.KubeAdmin, "GET", services, "")), &list); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(call(t, k, 200, lab.KubeAdmin, "GET", services, "")), &list))
 	makeService(t, k, "second")
-	if err := k.Compact(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Restart(within(t)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.Compact(within(t)))
+	must(t, k.Restart(within(t)))
 	watch := services + "?watch=1&timeoutSeconds=5&resourceVersion=" + list.Metadata.ResourceVersion
 	status, answer, err := k.Do(within(t), lab.KubeAdmin, "GET", watch, "")
 	if err != nil || status != 410 && !strings.Contains(answer, `"code":410`) {
@@ -202,15 +186,11 @@ func expires(t *testing.T, k *lab.Kube) {
 
 func restores(t *testing.T, k *lab.Kube) {
 	older, err := k.Snapshot(within(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for round := range 2 {
 		makeService(t, k, "later")
 		call(t, k, 200, lab.KubeAdmin, "DELETE", services+"/first", "")
-		if err := k.Restore(within(t), older); err != nil {
-			t.Fatal(err)
-		}
+		must(t, k.Restore(within(t), older))
 		call(t, k, 200, lab.KubeAdmin, "GET", services+"/first", "")
 		call(t, k, 404, lab.KubeAdmin, "GET", services+"/later", "")
 		t.Logf("round %d: as it was", round+1)
@@ -233,9 +213,7 @@ func loads(t *testing.T, k *lab.Kube) {
 			"metadata": {%s, "labels": {"kubernetes.io/service-name": "many-%d"}}, "endpoints": [{"addresses": ["10.2.0.11"]}]}`, meta, i)
 	}
 	begin := time.Now()
-	if err := k.Load(within(t), objects); err != nil {
-		t.Fatal(err)
-	}
+	must(t, k.Load(within(t), objects))
 	var heard int
 	for heard < many {
 		text := call(t, k, 200, lab.KubeAdmin, "GET", services, "")

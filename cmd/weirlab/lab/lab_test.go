@@ -47,9 +47,7 @@ func balanced(kernel lab.Kernel) lab.Site {
 func serveName(t *testing.T, host *lab.Machine) {
 	t.Helper()
 	l, err := host.Listen("tcp", ":80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, host.Name())
 	})}
@@ -94,9 +92,7 @@ func balance(t *testing.T, site *lab.Lab) {
 		seen := map[string]int{}
 		for range 10 {
 			name, err := ask(ctx, site.Host("client"), url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			seen[name]++
 		}
 		if seen["web1"] != 5 || seen["web2"] != 5 {
@@ -115,9 +111,7 @@ func balance(t *testing.T, site *lab.Lab) {
 func carryBulk(t *testing.T, site *lab.Lab) {
 	t.Helper()
 	l, err := site.Host("web1").Listen("tcp", ":5000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	go func() {
 		conn, err := l.Accept()
@@ -127,9 +121,7 @@ func carryBulk(t *testing.T, site *lab.Lab) {
 		}
 	}()
 	conn, err := site.Host("client").DialContext(within(t), "tcp", "10.2.0.11:5000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(patience))
 	want := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)
@@ -263,5 +255,13 @@ func TestBuild(t *testing.T) {
 	}
 	if again := lab.Build(t, "weir/cmd/weirlab/internal/first"); again != binary {
 		t.Errorf("built again it is %s, before %s", again, binary)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -33,9 +33,7 @@ func TestPlayRole(t *testing.T) {
 func play(t *testing.T, part string, env ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestPlayRole$", "-test.v")
 	cmd.Env = append(append(os.Environ(), role+"="+part), env...)
 	return cmd
@@ -59,12 +57,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	temp := t.TempDir()
 	cmd := play(t, "hold", "TMPDIR="+temp)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	waitForLine(t, bufio.NewScanner(stdout), "holding")
 	processes := descendants(t, cmd.Process.Pid)
 	if len(processes) < 10 {
@@ -83,9 +77,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Errorf("temporary files are left: %v", left)
 	}
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	work := filepath.Join(cache, "weirlab/work")
 	if left := contentOf(t, work); len(left) > 0 {
 		t.Errorf("the work folder is not empty outside of the lab: %v", left)
@@ -124,9 +116,7 @@ func descendants(t *testing.T, pid int) []process {
 		parent := parents[0]
 		parents = parents[1:]
 		stats, err := filepath.Glob("/proc/[0-9]*/stat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, stat := range stats {
 			child := filepath.Base(filepath.Dir(stat))
 			fields := statOf(child)
@@ -216,9 +206,7 @@ func waitGone(t *testing.T, what string, left func() []string) {
 func contentOf(t *testing.T, folder string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name())

@@ -53,15 +53,11 @@ func TestCablesAndPower(t *testing.T) {
 func unplugs(t *testing.T, host, box *lab.Machine) {
 	for _, m := range []*lab.Machine{box, host} {
 		reachesAgain(t, host, "10.1.0.1:9", "[fd01::1]:9")
-		if err := m.Unplug("front"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Unplug("front"))
 		if reaches(t, host, "10.1.0.1:9") || reaches(t, host, "[fd01::1]:9") {
 			t.Errorf("the host reaches the box without the cable of %s", m.Name())
 		}
-		if err := m.Plug("front"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Plug("front"))
 	}
 	if err := box.Unplug("nowhere"); err == nil {
 		t.Error("pulled a cable that is not there")
@@ -76,9 +72,7 @@ func survives(t *testing.T, box *lab.Machine) {
 			$tool -t nat -F; $tool -t raw -A PREROUTING -j DROP; $tool -t raw -A OUTPUT -j DROP
 		done
 		ip addr flush dev front; ip link set front down; ip link set lo down; ip route flush table main`)
-	if err := box.Unplug("front"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.Unplug("front"))
 	if out := box.Must(t, "echo", "still here"); out != "still here\n" {
 		t.Errorf("the box says %q", out)
 	}
@@ -89,19 +83,13 @@ func survives(t *testing.T, box *lab.Machine) {
 
 func losesPower(t *testing.T, host, box *lab.Machine) {
 	ctx := within(t)
-	if err := box.Plug("front"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.Plug("front"))
 	for _, file := range []string{"/etc/weir/kept", "/var/lib/weir/deep/kept", "/srv/lost"} {
-		if err := box.WriteFile(ctx, file, "content", 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, box.WriteFile(ctx, file, "content", 0o644))
 	}
 	box.Must(t, "sync")
 	daemon, err := box.Start("sleep", "1000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	box.PowerCut()
 	box.PowerCut() // without effect
 	if _, err := daemon.Wait(ctx); err == nil {
@@ -111,9 +99,7 @@ func losesPower(t *testing.T, host, box *lab.Machine) {
 		t.Errorf("run without power: %v", err)
 	}
 	start := time.Now()
-	if err := box.Boot(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.Boot(ctx))
 	t.Logf("booted in %v", time.Since(start).Round(time.Millisecond))
 	if err := box.Boot(ctx); err == nil {
 		t.Error("booted what is on")
@@ -131,19 +117,13 @@ func losesPower(t *testing.T, host, box *lab.Machine) {
 
 func hostLosesPower(t *testing.T, host, box *lab.Machine) {
 	ctx := within(t)
-	if err := host.Unplug("front"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, host.Unplug("front"))
 	host.PowerCut()
-	if err := host.Boot(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, host.Boot(ctx))
 	if reaches(t, host, "10.1.0.1:9") {
 		t.Error("the cable was put back by a boot")
 	}
-	if err := host.Plug("front"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, host.Plug("front"))
 	reachesAgain(t, host, "10.1.0.1:9", "[fd01::1]:9")
 }
 

@@ -273,14 +273,10 @@ func comesBack(t *testing.T, r, other *lab.Router) {
 	}
 	for _, end := range []func(context.Context) error{r.Stop, r.Kill} {
 		begin := time.Now()
-		if err := end(within(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, end(within(t)))
 		until(t, is(false))
 		gone := time.Since(begin)
-		if err := r.Start(within(t)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Start(within(t)))
 		until(t, is(true))
 		t.Logf("seen to be gone after %v, back after %v", gone.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	}

@@ -15,9 +15,7 @@ func TestABoxWithSystemdIsAMachineOfItsOwn(t *testing.T) {
 		Boxes: []Box{{Name: "box1", Systemd: true, Nets: Nets{"front": "10.1.0.1/24"}}},
 	})
 	box := site.Box("box1")
-	if err := box.AwaitSystemd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.AwaitSystemd(t.Context()))
 	if init := box.Must(t, "cat", "/proc/1/comm"); init != "systemd\n" {
 		t.Errorf("process 1 is %q", init)
 	}
@@ -27,9 +25,7 @@ func TestABoxWithSystemdIsAMachineOfItsOwn(t *testing.T) {
 	if _, err := site.Host("client").DialContext(t.Context(), "tcp", "10.1.0.1:9"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a client is not answered: %v", err)
 	}
-	if err := box.WriteFile(t.Context(), "/etc/weir/kept", "yes", 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.WriteFile(t.Context(), "/etc/weir/kept", "yes", 0o644))
 
 	box.Must(t, "systemctl", "reboot")
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
@@ -41,12 +37,8 @@ func TestABoxWithSystemdIsAMachineOfItsOwn(t *testing.T) {
 			t.Fatalf("it does not go down: %v", err)
 		}
 	}
-	if err := box.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := box.AwaitSystemd(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, box.Boot(t.Context()))
+	must(t, box.AwaitSystemd(t.Context()))
 	if kept, err := box.ReadFile(t.Context(), "/etc/weir/kept"); err != nil || strings.TrimSpace(kept) != "yes" {
 		t.Errorf("kept is %q, %v", kept, err)
 	}

@@ -13,9 +13,7 @@ import (
 func TestTwoLabsAtOnce(t *testing.T) {
 	lab.Require(t, lab.UML)
 	ctx, release, err := lab.Lease(within(t), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(release)
 	var labs [2]*lab.Lab
 	var failed [2]error
@@ -32,9 +30,7 @@ func TestTwoLabsAtOnce(t *testing.T) {
 		site.Watch(t)
 	}
 	for i, site := range labs {
-		if err := site.Box("box1").WriteFile(within(t), "/etc/weir/lab", string(rune('A'+i)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, site.Box("box1").WriteFile(within(t), "/etc/weir/lab", string(rune('A'+i)), 0o644))
 	}
 	for i, site := range labs {
 		if got := site.Box("box1").Must(t, "cat", "/etc/weir/lab"); got != string(rune('A'+i)) {

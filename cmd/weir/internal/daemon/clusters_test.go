@@ -245,9 +245,7 @@ func TestTheOwnNodeSetsTheNodePortAddresses(t *testing.T) {
 func metricOf(t *testing.T, b *box, name string) *dto.Metric {
 	t.Helper()
 	families, err := b.metrics.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range families {
 		if f.GetName() == name {
 			return f.GetMetric()[0]

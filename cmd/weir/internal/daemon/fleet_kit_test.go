@@ -99,9 +99,7 @@ func (r *fakeGossip) last() cluster.State {
 func (r *fakeGossip) report(t *testing.T, m cluster.Member, w message.Message) {
 	t.Helper()
 	text, err := w.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.Message, m.MessageDigest, m.State.Message = text, text.Digest(), text.Digest()
 	if m.Since.IsZero() {
 		m.Since = time.Now()
@@ -236,13 +234,9 @@ func (m *member) fleetOf(t *testing.T, folder string) {
 // link creates an interface with a carrier, or without.
 func (m *member) link(t *testing.T, name, carrier string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Join(m.links, name), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(m.links, name), 0o755))
 	for file, text := range map[string]string{"carrier": carrier, "address": "02:00:00:00:00:01"} {
-		if err := os.WriteFile(filepath.Join(m.links, name, file), []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(m.links, name, file), []byte(text+"\n"), 0o600))
 	}
 	if m.steering.fleet != nil {
 		time.Sleep(sensorsEvery) // synctest has the fleet read it
@@ -325,9 +319,7 @@ func (m *member) message(t *testing.T) message.Message {
 	m.gossip.mu.Lock()
 	defer m.gossip.mu.Unlock()
 	out, err := message.Parse(m.gossip.word)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -343,4 +335,12 @@ func saveTrace(folder string, ago time.Duration) error {
 	}
 	text := fmt.Sprintf(`{"boot":%q,"uptime":%d}`, strings.TrimSpace(string(boot)), up.Nano()-ago.Nanoseconds())
 	return os.WriteFile(filepath.Join(folder, "fleet.json"), []byte(text), 0o600)
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -210,9 +210,7 @@ func TestARestartMovesNothing(t *testing.T) {
 		mine, _ := ownVIPs()
 		folder := t.TempDir()
 		m := newMember(t, inFleet+onWire+services(mine))
-		if err := saveTrace(folder, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, saveTrace(folder, 0))
 		m.fleetOf(t, folder)
 		m.passes.progress.ready = false
 		m.pass(t)
@@ -241,9 +239,7 @@ func TestUnfitAfterARestart(t *testing.T) {
 		mine, _ := ownVIPs()
 		folder := t.TempDir()
 		m := newMember(t, inFleet+onWire+services(mine))
-		if err := saveTrace(folder, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, saveTrace(folder, 0))
 		m.fleetOf(t, folder)
 		m.link(t, "eth0", "0")
 		m.pass(t)
@@ -260,9 +256,7 @@ func TestStableIsPublishedWhenTheBoxServes(t *testing.T) {
 		mine, _ := ownVIPs()
 		folder := t.TempDir()
 		m := newMember(t, inFleet+onWire+services(mine))
-		if err := saveTrace(folder, 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		must(t, saveTrace(folder, 20*time.Second))
 		m.fleetOf(t, folder)
 		m.passes.progress.ready = false
 		m.pass(t)

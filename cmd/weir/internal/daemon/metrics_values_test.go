@@ -83,9 +83,7 @@ func (g *gauged) fresh(sources ...string) {
 func scrape(t testing.TB, b *box) map[string]float64 {
 	t.Helper()
 	families, err := b.metrics.Gatherer().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -299,9 +297,7 @@ const (
 // givesAddresses makes the box the one that gives addresses of a pool.
 func givesAddresses(t *testing.T, g *gauged) {
 	r, err := ipam.ParseRange("198.51.100.0/28")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.sources.pools.Configure(onePool(t))
 	s := &g.giver.status
 	s.Usage = ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "public", Ranges: []ipam.Range{r}}}}).Usage()
@@ -351,9 +347,7 @@ func TestChecksAreMeasured(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go b.target.checks.Run(ctx) //nolint:errcheck // it ends with ctx
-		if err := b.target.checks.Ready(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.target.checks.Ready(ctx))
 		got := only(t, metrics.Sample{Checks: b.target.checks.Stats()})
 		for name, want := range map[string]float64{
 			`weir_checks_total{result="success"}`: 2, `weir_checks_total{result="failure"}`: 1,
@@ -379,9 +373,7 @@ func TestHealthPortsAreMeasured(t *testing.T) {
 	p.Set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}, shop("api"): {Port: 30001}}, loopback, time.Now())
 	for _, port := range []uint16{30000, 30000, 30001} {
 		resp, err := http.Get("http://" + addrs[port])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		_ = resp.Body.Close()
 	}
 	after := measured()
@@ -392,9 +384,7 @@ func TestHealthPortsAreMeasured(t *testing.T) {
 	}
 	for range 300 { // more than a port has open at a time
 		c, err := net.Dial("tcp", addrs[30000])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 	}
 	if resp, err := http.Get("http://" + addrs[30000]); err != nil {

@@ -46,13 +46,9 @@ vips = ["192.0.2.3"]
 ports = [80]
 backends = ["10.1.0.9"]
 `
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 		got, err := b.answers.plan(t.Context(), file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		one := func(prefix string, attributes ...string) []plan.Route {
 			return []plan.Route{{Prefix: prefix, Paths: []plan.Path{{Peers: []string{"tor1"}, Attributes: append([]string{}, attributes...)}}}}
 		}
@@ -62,9 +58,7 @@ backends = ["10.1.0.9"]
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if err := os.WriteFile(file, []byte("[kernel]\ndevice = \"other0\"\n"+text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte("[kernel]\ndevice = \"other0\"\n"+text), 0o600))
 		if got, err := b.answers.plan(t.Context(), file); err != nil || !slices.Equal(got.Restart, []string{"kernel.device"}) {
 			t.Errorf("a key that needs a restart: %q, %v", got.Restart, err)
 		}

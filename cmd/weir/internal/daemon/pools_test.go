@@ -52,9 +52,7 @@ func poolsOf(a addresses.Allocator) *addresses.Pools {
 func onePool(t *testing.T) k8ssync.ProviderConfig {
 	t.Helper()
 	r, err := ipam.ParseRange("198.51.100.0/28")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k8ssync.ProviderConfig{IPAM: ipam.Config{Pools: []ipam.Pool{{Name: "public", Ranges: []ipam.Range{r}}}}}
 }
 

@@ -37,9 +37,7 @@ type = "tcp"
 func parse(t *testing.T, toml string) *config.Config {
 	t.Helper()
 	cfg, err := load.Parse("weir.toml", []byte(toml), source.Disk{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return cfg
 }
 
@@ -52,18 +50,14 @@ func down(addr string) lb.Health {
 // TestLoopRunsWhileAConfigurationIsRead has a file that is read for as long as the test wants: a FIFO.
 func TestLoopRunsWhileAConfigurationIsRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.toml")
-	if err := unix.Mkfifo(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(file, 0o600))
 	r := &reloads{calls: make(calls), inForce: &inForce{file: file}}
 	go func() { (<-r.calls)() }() // a loop with room for one: it is the test's
 	ctx, cancel := context.WithCancel(t.Context())
 	reloaded := make(chan error, 1)
 	go func() { reloaded <- r.reload(ctx, 0) }()
 	writer, err := os.OpenFile(file, os.O_WRONLY, 0) // when a reader has opened it, too
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	limit, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if err := r.calls.do(limit, func() {}); err != nil {

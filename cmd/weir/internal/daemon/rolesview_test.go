@@ -91,13 +91,9 @@ func TestAPlanKeepsRoles(t *testing.T) {
 			cluster string
 			changes int
 		}{{"[fleet]\nname = \"edge\"\nmember = \"box1\"\nadvertise = \"10.0.0.5\"\ninsecure_without_key = true\n", 0}, {"", 1}} {
-			if err := os.WriteFile(file, []byte(text+tt.cluster), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(file, []byte(text+tt.cluster), 0o600))
 			got, err := b.answers.plan(t.Context(), file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if len(got.Announce) != 0 || len(got.Change) != tt.changes || len(got.Withdraw) != 0 {
 				t.Errorf("with %q: %+v, want %d changes", tt.cluster, got, tt.changes)
 			}

@@ -83,9 +83,7 @@ func TestAdvertisedRoutesAreShown(t *testing.T) {
 			Peers: []bgp.Advertised{{Name: "tor1", Address: netip.MustParseAddr("10.0.0.1"), NextHop: netip.MustParseAddr("10.0.0.5"), ASPath: []uint32{64500}}},
 		}}
 		got, err := b.steering.announcer.Reader().Routes(t.Context(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i := range got.Withheld {
 			got.Withheld[i].Text, got.Withheld[i].Since = "", time.Time{}
 		}
@@ -166,9 +164,7 @@ func drains(t *testing.T, b *box, path string) (doc status.Drained, code int, te
 	w := httptest.NewRecorder()
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil).WithContext(t.Context()))
 	if w.Code == http.StatusOK {
-		if err := json.NewDecoder(bytes.NewReader(w.Body.Bytes())).Decode(&doc); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.NewDecoder(bytes.NewReader(w.Body.Bytes())).Decode(&doc))
 	}
 	return doc, w.Code, w.Body.String()
 }

@@ -75,16 +75,10 @@ func newTower(t *testing.T) *tower {
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", towerPort, w.port))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -103,9 +97,7 @@ func newTower(t *testing.T) *tower {
 func freePort(t *testing.T, at netip.Addr) int {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -188,9 +180,7 @@ connect_retry = "2s"
 // free it is taken.
 func TestAUsedPortIsReportedAndRetried(t *testing.T) { // not beside another Speaker
 	l, err := net.Listen("tcp", netip.AddrPortFrom(boxEnd, 0).String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	toml := fmt.Sprintf(`
 [bgp]
 asn = 64500
@@ -222,8 +212,6 @@ asn = 64501
 	if got := b.target.rec.Route(vipA); len(got.Serves) != 1 {
 		t.Errorf("nobody is served: %+v", got)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	await("it is free", false)
 }

@@ -129,9 +129,7 @@ func TestPasswordIsReadAgain(t *testing.T) {
 	read := func(password string) bgp.Peer {
 		t.Helper()
 		c, err := Parse("weir.toml", []byte(onePeer+"password_file = \"password\"\n"), memory{"password": password})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c.BGP.Speaker.Peers[0]
 	}
 	if read("a\n") != read("a") {

@@ -28,9 +28,7 @@ func compare(a, b any) string {
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
 	c, err := Parse("weir.toml", []byte(text), noFiles{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -399,5 +397,13 @@ func TestAKeyThatNeedsARestartIsNamed(t *testing.T) {
 	}
 	if err := config.RefuseRestart(parse(t, ""), parse(t, "[kernel]\nsync_period = \"1s\"\n")); err != nil {
 		t.Errorf("sync_period: %v", err)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -14,12 +14,8 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	put("weir.toml", "include = \"conf.d/*.toml\"\n[bgp]\nasn = 64500\n[[bgp.peer]]\nname = \"tor1\"\naddress = \"10.0.0.1\"\nasn = 64501\npassword_file = \"password\"\n"+
 		"[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"kubeconfig\"\nnode_name = \"$HOSTNAME\"\n"+
@@ -30,24 +26,14 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 	put("kubeconfig", kubeconfig)
 	name := filepath.Join(dir, "weir.toml")
 	want, c, err := Open(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	data, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.RemoveAll(dir))
 	var back Copy
-	if err := json.Unmarshal(data, &back); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &back))
 	got, err := back.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want.Warnings, got.Warnings = nil, nil // the kubeconfig is not there any more
 	if diff := compare(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -70,9 +56,7 @@ func TestACopyOfWhatCantBeLoaded(t *testing.T) {
 	if _, c, err := Open(t.Context(), name); err == nil || len(c.Files) != 0 {
 		t.Errorf("no file: %v, %v", c, err)
 	}
-	if err := os.WriteFile(name, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte("nothing"), 0o600))
 	if _, c, err := Open(t.Context(), name); err == nil || len(c.Files) != 1 {
 		t.Errorf("an invalid file: %v, %v", c, err)
 	}

@@ -52,9 +52,7 @@ func TestCredentialsOfOthers(t *testing.T) {
 	}
 	c, err := Parse("weir.toml", []byte("[fleet]\nname = \"edge\"\njoin = [\"10.0.0.2\"]\nkeys = [\"credential:fleet.key\"]\n"+
 		"[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"credential:prod\"\nbackends = \"nodeports\"\n"), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := fmt.Sprintf("%v %s", c.Fleet.KeyFiles, c.Clusters[0].Kubeconfig),
 		"[/run/credentials/weir.service/weir_fleet.key] /run/credentials/weir.service/weir_prod"; got != want {
 		t.Errorf("files %s, want %s", got, want)

@@ -60,14 +60,10 @@ func (m memory) Access(name string) (source.Access, error) {
 func certificate(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
@@ -86,9 +82,7 @@ func TestInclude(t *testing.T) {
 	main := `include = ["conf.d/*.toml", "/srv/c.toml", "empty.d/*.toml", "weir.*", "conf.d/a.*l"]` + "\n" +
 		"[kernel]\ndevice = \"weir0\"\n" + serviceText("main", "192.0.2.9")
 	c, err := Parse("/etc/weir/weir.toml", []byte(main), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for _, s := range c.Services {
 		names = append(names, s.ID.Name)
@@ -118,9 +112,7 @@ func TestCAFileIsBesideItsFile(t *testing.T) {
 		"/etc/weir/conf.d/ca/root.pem": certificate(t),
 	}
 	c, err := Parse("/etc/weir/weir.toml", []byte(`include = "conf.d/*.toml"`), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := c.Checks[0].Check.CAFile, "/etc/weir/conf.d/ca/root.pem"; got != want {
 		t.Errorf("ca_file %q, want %q", got, want)
 	}
@@ -132,13 +124,9 @@ func TestLoad(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	name := filepath.Join(dir, "weir.toml")
-	if err := os.WriteFile(name, []byte("\ufeffinclude = \"*.toml\"\r\n"+serviceText("a", "192.0.2.1")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte("\ufeffinclude = \"*.toml\"\r\n"+serviceText("a", "192.0.2.1")), 0o600))
 	c, err := File(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(c.Services) != 1 || !slices.Equal(c.Files, []string{name}) {
 		t.Errorf("got %d services of %q", len(c.Services), c.Files)
 	}

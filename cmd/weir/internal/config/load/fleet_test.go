@@ -37,18 +37,14 @@ var keyFiles = memory{
 func parseWith(t *testing.T, files source.Files, text string) *config.Config {
 	t.Helper()
 	c, err := Parse("weir.toml", []byte(text), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
 func keyOf(t *testing.T, text string) fleet.Key {
 	t.Helper()
 	k, err := fleet.ParseKey(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 
@@ -256,15 +252,11 @@ func TestKeyFilesOnDisk(t *testing.T) {
 		_, err := Parse(filepath.Join(dir, "weir.toml"), []byte(oneFleet), source.Disk{})
 		return err
 	}
-	if err := os.WriteFile(file, []byte(clusterKey), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(clusterKey), 0o600))
 	if err := read(); err != nil {
 		t.Error(err)
 	}
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(file, 0o644))
 	if err := read(); err == nil || !strings.Contains(err.Error(), file+" is readable by other users (-rw-r--r--); chmod 600 "+file) {
 		t.Errorf("with a key that all can read: %v", err)
 	}
@@ -395,9 +387,7 @@ func TestVIPsOfL2(t *testing.T) {
 func TestFileOwnership(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "fleet.key")
-	if err := os.WriteFile(name, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, nil, 0o600))
 	if access, err := (source.Disk{}).Access(name); err != nil || access.Foreign || access.Mode != 0o600 {
 		t.Errorf("one's own: %+v, %v", access, err)
 	}

@@ -59,9 +59,7 @@ func shipped(t testing.TB) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {
 		data, err := configs.Files.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out[name] = string(data)
 	}
 	return out

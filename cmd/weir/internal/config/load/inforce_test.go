@@ -18,17 +18,13 @@ import (
 func again(t *testing.T, name, text string, files source.Files) {
 	t.Helper()
 	want, err := Parse(name, []byte(text), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, form := range []struct {
 		name string
 		of   func(*Effective) *Effective
 	}{{"all", func(e *Effective) *Effective { return e }}, {"changed", (*Effective).Changed}} {
 		e, err := Show(name, []byte(text), files)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		shown := tomlOf(form.of(e))
 		got, err := Parse(name, []byte(shown), files)
 		if err != nil {
@@ -40,9 +36,7 @@ func again(t *testing.T, name, text string, files source.Files) {
 			t.Errorf("%s: what is shown is another configuration (-want +got):\n%s\n%s", form.name, diff, shown)
 		}
 		other, err := Show(name, []byte(shown), files)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if d := e.Differences(other); len(d) > 0 {
 			t.Errorf("%s: differs in %q", form.name, d)
 		}
@@ -108,9 +102,7 @@ drain_timeout = "2m0s"
 	}
 	main = strings.Replace(main, "conf.d/*", "conf.d/*.toml", 1)
 	e, err := Show("/etc/weir/weir.toml", []byte(main), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text := tomlOf(e)
 	for _, line := range []string{
 		"# In effect: /etc/weir/weir.toml, /etc/weir/conf.d/a.toml",
@@ -153,17 +145,11 @@ drain_timeout = "1m" # /etc/weir/weir.toml:3
 func TestShownConfigurationSurvivesJSON(t *testing.T) {
 	for name, text := range shipped(t) {
 		e, err := Show(name, []byte(text), machine)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		data, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var got Effective
-		if err := json.Unmarshal(data, &got); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(data, &got))
 		if diff := cmp.Diff(tomlOf(e), tomlOf(&got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -177,9 +163,7 @@ func TestDifferences(t *testing.T) {
 	show := func(text string) *Effective {
 		t.Helper()
 		e, err := Show("weir.toml", []byte(text), noFiles{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return e
 	}
 	a := show(serviceText("a", "192.0.2.1") + serviceText("b", "192.0.2.2") + "[kernel]\nping = true\n")

@@ -36,9 +36,7 @@ contexts:
 func parseOn(t *testing.T, files source.Files, text string) *config.Config {
 	t.Helper()
 	c, err := Parse("/etc/weir/weir.toml", []byte(text), files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return c
 }
 
@@ -174,9 +172,7 @@ func TestNodeNameOfTheEnvironment(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := c.Clusters[0].NodeName; got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}

@@ -13,9 +13,7 @@ import (
 func explained(t *testing.T, name string) string {
 	t.Helper()
 	m, err := Schema().Explain(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var b bytes.Buffer
 	m.Table(&b, time.Time{})
 	return b.String()

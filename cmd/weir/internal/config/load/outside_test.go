@@ -77,9 +77,7 @@ func TestOutside(t *testing.T) {
 func TestLoadIsFromOutside(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	file := filepath.Join(t.TempDir(), "weir.toml")
-	if err := os.WriteFile(file, []byte("[[kubernetes]]\nname = \"own\"\nnode_name = \"$WEIR_NO_SUCH_VARIABLE\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("[[kubernetes]]\nname = \"own\"\nnode_name = \"$WEIR_NO_SUCH_VARIABLE\"\n"), 0o600))
 	if c, err := File(file); err != nil || len(c.Clusters) != 1 || c.Clusters[0].NodeName == "" {
 		t.Errorf("Load: %v", err)
 	}
@@ -100,9 +98,7 @@ func TestWithoutSecrets(t *testing.T) {
 		"[fleet]\nname = \"edge\"\njoin = [\"10.0.0.2\"]\nkeys = [\"fleet.key\", \"credential:new.key\"]\n" +
 		"[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"prod.kubeconfig\"\nnode_name = \"$WEIR_NO_SUCH_VARIABLE\"\n" +
 		onePeer + "password_file = \"router1\"\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 	if _, err := File(file); err == nil {
 		t.Error("File accepts missing secrets")
 	}

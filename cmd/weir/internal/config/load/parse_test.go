@@ -22,9 +22,7 @@ func invalid(t testing.TB) map[string]string {
 	out := map[string]string{}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out[name] = string(data)
 	}
 	return out
@@ -42,14 +40,10 @@ func TestInvalid(t *testing.T) {
 			golden := strings.TrimSuffix(name, ".toml") + ".err"
 			got := all.Error() + "\n"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got != string(want) {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}

@@ -28,9 +28,7 @@ func rangesOf(t *testing.T, texts ...string) (out []ipam.Range) {
 	t.Helper()
 	for _, s := range texts {
 		r, err := ipam.ParseRange(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out = append(out, r)
 	}
 	return out

@@ -13,16 +13,10 @@ func TestQuiesceWaitsForTheLastWriter(t *testing.T) {
 	part := filepath.Join(filepath.Dir(file), "conf.d", "a.toml")
 	write := func(name string, age time.Duration) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		must(t, os.WriteFile(name, nil, 0o600))
 		then := time.Now().Add(-age)
-		if err := os.Chtimes(name, then, then); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chtimes(name, then, then))
 	}
 	for _, tt := range []struct {
 		name       string
@@ -54,9 +48,7 @@ func TestQuiesceWaitsForTheLastWriter(t *testing.T) {
 func TestOpenReadsFilesToTheEnd(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.toml")
 	text := []byte("[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\nbackends = [\"10.0.0.1\"]\n")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, nil, 0o600))
 	written := make(chan error, 1)
 	go func() {
 		time.Sleep(quietTime / 2)

@@ -85,9 +85,7 @@ func entries(text string) []entry {
 func reference(t *testing.T) string {
 	t.Helper()
 	data, err := configs.Files.ReadFile("weir.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -152,13 +150,9 @@ func TestReferenceDefaults(t *testing.T) {
 		t.Fatal("the reference shows no defaults")
 	}
 	left, err := Parse("weir.toml", []byte(text), machine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := Parse("weir.toml", []byte(written), machine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := compare(left, out); diff != "" {
 		t.Errorf("defaults left out (-) and written (+):\n%s", diff)
 	}
