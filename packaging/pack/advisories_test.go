@@ -67,9 +67,7 @@ func affected(modules map[string]string, list []advisory) (found []advisory) {
 func required(t *testing.T, file string) map[string]string {
 	t.Helper()
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	modules := map[string]string{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -87,13 +85,9 @@ func required(t *testing.T, file string) map[string]string {
 
 func TestNoModuleHasAKnownAdvisory(t *testing.T) {
 	text, err := os.ReadFile("advisories.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	list, err := readAdvisories(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	modules := required(t, "../../go.mod")
 	if modules["github.com/osrg/gobgp/v4"] == "" || len(modules) < 50 {
 		t.Fatalf("go.mod is not read: %v", modules)

@@ -20,9 +20,7 @@ func TestOriginWithoutHistory(t *testing.T) {
 	if want := (origin{version: "0~unknown", commit: "unknown", date: noon}); err != nil || got != want {
 		t.Errorf("%v, %v", got, err)
 	}
-	if err := os.WriteFile(".git", []byte("gitdir: nowhere\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(".git", []byte("gitdir: nowhere\n"), 0o600))
 	if got, err := readOrigin(t.Context()); err == nil {
 		t.Errorf("of a history that can't be read: %v", got)
 	}
@@ -105,5 +103,13 @@ func TestLicenseTextsHaveNotices(t *testing.T) {
 	want := "example.com/m v1.0.0\n" + strings.Repeat("-", 20) + "\n\nDo as you like.\n\nBy us.\n\n"
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

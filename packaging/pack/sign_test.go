@@ -16,9 +16,7 @@ func throwAwayKey(t *testing.T) (home, key, passphrase string) {
 		t.Skip("gpg is not installed; make install FOR=test does it")
 	}
 	dir, err := os.MkdirTemp("", "weir-key-") // short: the path of the agent's socket is limited
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if out, err := exec.Command("gpgconf", "--homedir", dir, "--kill", "gpg-agent").CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
@@ -32,9 +30,7 @@ func throwAwayKey(t *testing.T) (home, key, passphrase string) {
 		passphrase:                           "correct horse\n",
 		filepath.Join(dir, "gpg-agent.conf"): "s2k-count 65536\n", // or the agent measures the processor first
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	runGPG(t, dir, "--passphrase-file", passphrase, "--quick-generate-key", "weir throw-away <test@weir.invalid>", "rsa3072", "sign", "never")
 	runGPG(t, dir, "--passphrase-file", passphrase, "--armor", "--output", key, "--export-secret-keys")
@@ -53,16 +49,10 @@ func TestSignAll(t *testing.T) {
 	home, key, passphrase := throwAwayKey(t)
 	dir := t.TempDir()
 	s, err := newSigner(t.Context(), key, passphrase, filepath.Join(home, "own"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	deb := filepath.Join(dir, "weir_1_amd64.deb")
-	if err := os.WriteFile(deb, []byte("content"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.signAll(t.Context(), dir, []string{deb}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(deb, []byte("content"), 0o644))
+	must(t, s.signAll(t.Context(), dir, []string{deb}))
 	if err := s.close(); err != nil {
 		t.Error(err)
 	}
@@ -79,9 +69,7 @@ func TestKeyThatCannotSign(t *testing.T) {
 	home, key, passphrase := throwAwayKey(t)
 	file := func(name, content string) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	public := filepath.Join(t.TempDir(), "public.asc")

@@ -95,9 +95,7 @@ func TestSeveralSessions(t *testing.T) {
 		return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 	}}
 	other, err := lc.ListenPacket(t.Context(), "udp", fmt.Sprintf(":%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer other.Close()
 	a1, a2 := begin(t, peer("127.0.0.21", "127.0.0.22", port)), begin(t, peer("127.0.0.21", "127.0.0.23", port))
 	b1 := begin(t, peer("127.0.0.22", "127.0.0.21", port))
@@ -112,9 +110,7 @@ func TestSeveralSessions(t *testing.T) {
 	}
 	// The other socket has the packets of all other addresses.
 	c, err := Dial(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.21"), port), netip.MustParseAddr("127.0.0.24"), LinkTTL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -122,9 +118,7 @@ func TestSeveralSessions(t *testing.T) {
 	var buf [1]byte
 	for {
 		_, from, err := other.ReadFrom(buf[:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if from.(*net.UDPAddr).AddrPort().Addr().Unmap() == netip.MustParseAddr("127.0.0.24") {
 			return
 		}
@@ -135,16 +129,12 @@ func TestSeveralSessions(t *testing.T) {
 func handmade(t *testing.T, p Peer, a *end) *session {
 	t.Helper()
 	b := &session{peer: p, machine: newMachine(config()), changed: func(Status) {}}
-	if err := b.open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.open())
 	go b.read()
 	for b.machine.state != Up {
 		send, final := b.machine.receive(<-b.received, time.Now())
 		if send || final {
-			if err := b.send(final); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.send(final))
 		}
 	}
 	a.until(t, true, "")
@@ -169,9 +159,7 @@ func TestSilentPeerOfNewSockets(t *testing.T) {
 	down := make(chan Status, 1)
 	s := &session{peer: peer("127.0.0.33", "127.0.0.34", freePort(t, netip.MustParseAddr("127.0.0.1"))), machine: m,
 		last: Status{Up: true}, changed: func(now Status) { down <- now }}
-	if err := s.open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.open())
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	if err := s.exchange(ctx); err != nil {
@@ -208,9 +196,7 @@ func TestSpoofedICMPError(t *testing.T) {
 	p := peer("127.0.0.35", "127.0.0.36", port)
 	m := newMachine(config())
 	s := &session{peer: p, machine: m, changed: func(Status) {}}
-	if err := s.open(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.open())
 	go s.read()
 	defer s.close()
 	for code := range 16 {
@@ -218,9 +204,7 @@ func TestSpoofedICMPError(t *testing.T) {
 		time.Sleep(time.Millisecond) // an error hides the one before
 	}
 	out, err := Dial(netip.AddrPortFrom(p.Source, port), p.Address.Addr(), LinkTTL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer out.Close()
 	if _, err := out.Write(peerPacket(m, Init).Marshal()); err != nil {
 		t.Fatal(err)
@@ -250,9 +234,7 @@ func spoofUnreachable(t *testing.T, p Peer, code byte) {
 		sum += uint32(binary.BigEndian.Uint16(icmp[i:]))
 	}
 	binary.BigEndian.PutUint16(icmp[2:], ^uint16(sum+sum>>16))
-	if err := unix.Sendto(fd, icmp, 0, &unix.SockaddrInet4{Addr: src}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Sendto(fd, icmp, 0, &unix.SockaddrInet4{Addr: src}))
 }
 
 func TestNoPeer(t *testing.T) {
@@ -286,4 +268,12 @@ func TestSessionIPv6(t *testing.T) {
 	t.Parallel()
 	port := freePort(t, netip.IPv6Loopback())
 	begin(t, Peer{Address: netip.AddrPortFrom(netip.IPv6Loopback(), port), TTL: 255, Config: config()}).until(t, true, "")
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

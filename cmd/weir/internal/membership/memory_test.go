@@ -21,14 +21,10 @@ func remembered(t *testing.T, dir string, now time.Time) (*remembering, string) 
 	var out bytes.Buffer
 	cfg := cluster.Config{Fleet: "edge", Name: "a", Bind: netip.MustParseAddrPort("127.0.0.1:0"), Open: true}
 	r, err := remember(cfg, dir, slog.New(slog.NewTextHandler(&out, nil)), now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Run(ctx))
 	return r, out.String()
 }
 
@@ -54,9 +50,7 @@ func TestMembersAreRemembered(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, memoryFile)
-	if err := os.WriteFile(file, []byte(`{"epoch":7,"known":{"b":{"e":5,"n":3},"no name":{"e":1}}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(`{"epoch":7,"known":{"b":{"e":5,"n":3},"no name":{"e":1}}}`), 0o600))
 	r, _ := remembered(t, dir, time.Unix(0, 0))
 	if got := r.Memory(); got.Epoch != 8 || len(got.Known) != 1 || got.Known["b"] != (cluster.Stamp{Epoch: 5, Sequence: 3}) {
 		t.Errorf("%+v", got)
@@ -67,9 +61,7 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 24, 6, 0, 0, 0, time.UTC)
 	file := filepath.Join(dir, memoryFile)
-	if err := os.WriteFile(file, []byte(`{"epoch":`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(`{"epoch":`), 0o600))
 	r, logged := remembered(t, dir, now)
 	if r.Memory().Epoch != uint64(now.UnixMilli()) || !strings.Contains(logged, "fleet epochs not read") {
 		t.Errorf("epoch %d, logged: %s", r.Memory().Epoch, logged)
@@ -102,4 +94,12 @@ func FuzzMemory(f *testing.F) {
 			t.Errorf("epoch %d after %d", epoch, last.Epoch)
 		}
 	})
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

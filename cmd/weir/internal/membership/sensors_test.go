@@ -17,9 +17,7 @@ func TestSensors(t *testing.T) {
 	links := t.TempDir()
 	write := func(name, file, text string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Join(links, name), 0o755), os.WriteFile(filepath.Join(links, name, file), []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Join(links, name), 0o755), os.WriteFile(filepath.Join(links, name, file), []byte(text), 0o600)))
 	}
 	write("eth0", "carrier", "1\n")
 	write("eth0", "address", "02:00:00:00:00:01\n")
@@ -51,9 +49,7 @@ func TestPacketsToVIPs(t *testing.T) {
 			"      1A       FF        0             12AB                0\n\n Conns/s   Pkts/s   Pkts/s          Bytes/s          Bytes/s\n": 255,
 		"": 0, "a\nb\nc\n": 0, "a\nb\n1 x\n": 0,
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 		if got, known := packetsToVIPs(file); got != want || known != (want > 0) {
 			t.Errorf("%q: %d, %t", text, got, known)
 		}
@@ -65,9 +61,7 @@ func TestIdleUplinks(t *testing.T) {
 	count := func(name, packets string) {
 		t.Helper()
 		dir := filepath.Join(links, name, "statistics")
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "rx_packets"), []byte(packets+"\n"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "rx_packets"), []byte(packets+"\n"), 0o644)))
 	}
 	at := time.Unix(1000, 0)
 	idle := func(d *clients, after time.Duration, want bool) {

@@ -31,9 +31,7 @@ func TestReadTrace(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := left.save(dir); err != nil {
-				t.Fatal(err)
-			}
+			must(t, left.save(dir))
 			got, ok := readTrace(dir, tt.boot, tt.now)
 			want := trace{}
 			if tt.want {
@@ -53,9 +51,7 @@ func TestReadTraceIgnoresBadFiles(t *testing.T) {
 		t.Error("believed without a file")
 	}
 	for _, content := range []string{"", "{", `{"boot":"b1","uptime":1}{}`, `{"boot":"b1","uptime":"1"}`, `{"boot":"b1","uptime":1,"owned":["x"]}`} {
-		if err := os.WriteFile(filepath.Join(dir, traceFile), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, traceFile), []byte(content), 0o600))
 		if got, ok := readTrace(dir, "b1", time.Second); ok {
 			t.Errorf("%q is believed: %+v", content, got)
 		}
@@ -68,12 +64,8 @@ func TestRemoveTrace(t *testing.T) {
 	if err := removeTrace(dir); err != nil {
 		t.Errorf("without one: %v", err)
 	}
-	if err := (trace{Boot: "b1", Uptime: time.Second}).save(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := removeTrace(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (trace{Boot: "b1", Uptime: time.Second}).save(dir))
+	must(t, removeTrace(dir))
 	if _, ok := readTrace(dir, "b1", time.Second); ok {
 		t.Error("it is still there")
 	}

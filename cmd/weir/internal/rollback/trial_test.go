@@ -34,9 +34,7 @@ var oldCopy, newCopy, newerCopy = copyOf(web(`"10.0.0.1"`)), copyOf(web(`"10.0.0
 func tried(t *testing.T) Trial {
 	t.Helper()
 	out, err := Trial{}.Load(Candidate{Copy: newCopy, Within: 5 * time.Minute}, oldCopy, minutes(-60), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -70,9 +68,7 @@ func TestATrialBeginsAndGoesOn(t *testing.T) {
 				inForce = newCopy
 			}
 			got, err := tt.before.Load(Candidate{Copy: tt.copy, Within: tt.within}, inForce, minutes(-60), tt.now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(tt.want, got, cmpopts.IgnoreUnexported(Trial{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -162,9 +158,7 @@ func TestATrialIsKept(t *testing.T) {
 		t.Errorf("nothing to remove: %v", err)
 	}
 	for _, want := range []Trial{tried(t), tried(t).Return(minutes(5), "why")} {
-		if err := want.Save(dir); err != nil {
-			t.Fatal(err)
-		}
+		must(t, want.Save(dir))
 		got, err := loadTrial(dir, oldCopy.Name)
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Trial{})); err != nil || diff != "" || got.cfg == nil {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
@@ -176,9 +170,7 @@ func TestATrialIsKept(t *testing.T) {
 	if got, err := loadTrial(dir, "/etc/weir/other.toml"); err != nil || got.Old != nil {
 		t.Errorf("another file's: %+v, %v", got, err)
 	}
-	if err := (Trial{}).Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (Trial{}).Save(dir))
 	if got, err := loadTrial(dir, oldCopy.Name); err != nil || got.Old != nil {
 		t.Errorf("once it is over: %+v, %v", got, err)
 	}
@@ -188,13 +180,9 @@ func TestATrialOfANewerVersionIsRead(t *testing.T) {
 	t.Parallel()
 	want, dir := tried(t), t.TempDir()
 	text, err := want.content()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text = append([]byte(`{"by": "operator", "limits": {"a": 1},`), text[1:]...)
-	if err := os.WriteFile(filepath.Join(dir, trialFile), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, trialFile), text, 0o600))
 	got, err := loadTrial(dir, oldCopy.Name)
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Trial{})); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
@@ -206,14 +194,10 @@ func TestATrialThatCantBeReadIsSetAside(t *testing.T) {
 	unloadable := tried(t)
 	unloadable.Old = copyOf("nothing")
 	text, err := unloadable.content()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, content := range []string{"", "{", `{"version":2}`, `{"version":1}`, `{"version":1}{}`, string(text)} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, trialFile), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, trialFile), []byte(content), 0o600))
 		if got, err := loadTrial(dir, oldCopy.Name); err == nil || got.Old != nil {
 			t.Errorf("%q: %+v, %v", content, got, err)
 		}
@@ -250,9 +234,7 @@ func FuzzTrial(f *testing.F) {
 		}
 		_, _ = got.Old.Config()
 		text, err := got.content()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		again, err := parseTrial(text)
 		if diff := cmp.Diff(got, again, cmpopts.IgnoreUnexported(Trial{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
@@ -268,9 +250,7 @@ func TestBegin(t *testing.T) {
 	say := func(backend string) {
 		t.Helper()
 		toml := "[daemon]\nstate_dir = \"" + state + "\"\n" + web(backend)
-		if err := os.WriteFile(file, []byte(toml), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(toml), 0o600))
 	}
 	backend := func(x Beginning) string { return x.Config.Services[0].Ports[0].Backends[0].Addr.String() }
 	say(`"10.0.0.1"`)
@@ -280,19 +260,11 @@ func TestBegin(t *testing.T) {
 	}
 	say(`"10.0.0.2"`)
 	_, changed, err := load.Open(t.Context(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	on, err := Trial{}.Load(Candidate{Copy: changed, Within: time.Hour}, first.Copy, noon, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := on.Save(state); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, on.Save(state))
+	must(t, os.WriteFile(file, nil, 0o600))
 	if x, err := Begin(t.Context(), file); err != nil || !x.Old || backend(x) != "10.0.0.1:80" {
 		t.Errorf("on Trial, and the file says nothing any more: %+v, %v", x, err)
 	}
@@ -301,9 +273,7 @@ func TestBegin(t *testing.T) {
 	if err != nil || !x.Old || backend(x) != "10.0.0.1:80" || x.Trial.Reason != endedOn || x.Copy.Digest() != first.Copy.Digest() {
 		t.Fatalf("on trial: %+v, %v", x, err)
 	}
-	if err := x.Trial.Save(state); err != nil {
-		t.Fatal(err)
-	}
+	must(t, x.Trial.Save(state))
 	say(`no address`)
 	if x, err = Begin(t.Context(), file); err != nil || !x.Old || backend(x) != "10.0.0.1:80" {
 		t.Errorf("a file that is broken by now: %+v, %v", x, err)
@@ -322,9 +292,7 @@ func TestATrialIsARegularFile(t *testing.T) {
 		"a directory": func(name string) error { return os.Mkdir(name, 0o700) },
 	} {
 		dir := t.TempDir()
-		if err := put(filepath.Join(dir, trialFile)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, put(filepath.Join(dir, trialFile)))
 		if got, err := loadTrial(dir, "weir.toml"); err == nil {
 			t.Errorf("%s is read as %+v", what, got)
 		}
@@ -333,4 +301,12 @@ func TestATrialIsARegularFile(t *testing.T) {
 
 func web(backends string) string {
 	return "[[service]]\nname = \"web\"\nvips = [\"192.0.2.1\"]\nports = [80]\ndrain_timeout = \"0s\"\nbackends = [" + backends + "]\n"
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

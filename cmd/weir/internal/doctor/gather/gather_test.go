@@ -32,12 +32,8 @@ func box(t *testing.T, files map[string]string) gatherer {
 	root := t.TempDir()
 	for name, text := range files {
 		file := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	return gatherer{host: host{root}, Options: Options{Now: func() time.Time { return now }}}
 }
@@ -46,9 +42,7 @@ func box(t *testing.T, files map[string]string) gatherer {
 func see(t *testing.T, look func(context.Context) (func(*facts.Facts), error)) facts.Facts {
 	t.Helper()
 	put, err := look(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := facts.Facts{Missing: map[facts.Part]string{}}
 	put(&f)
 	return f
@@ -81,9 +75,7 @@ func TestSysctlsAreReadByTheirNames(t *testing.T) {
 		"proc/sys/net/netfilter/nf_conntrack_max": "5\n",
 	})
 	cfg, err := load.Parse("weir.toml", []byte("[kernel]\nsysctls = [\"net.netfilter.nf_conntrack_max=6\"]\n"), source.Disk{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g.cfg = cfg
 	want := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0/100.rp_filter": "2", "net.ipv4.vs.sync_threshold": "3 50", "net.netfilter.nf_conntrack_max": "5"}
 	if d := cmp.Diff(want, see(t, g.sysctls).Sysctls); d != "" {
@@ -118,9 +110,7 @@ func TestConntrackIsReadTwice(t *testing.T) {
 
 func TestSocketsHaveTheirProcesses(t *testing.T) {
 	g := box(t, map[string]string{"proc/net/tcp": procTCP, "proc/net/tcp6": procTCP6, "proc/net/udp": "", "proc/17/comm": "nginx\n", "proc/17/fd/x": ""})
-	if err := os.Symlink("socket:[123]", g.path("/proc/17/fd/5")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("socket:[123]", g.path("/proc/17/fd/5")))
 	s := see(t, g.sockets).Sockets
 	if len(s) != 2 || s[0].PID != 17 || s[0].Process != "nginx" || s[1].PID != 0 {
 		t.Errorf("%+v", s)
@@ -171,12 +161,8 @@ func TestForbidsGoesByModesAndOwners(t *testing.T) {
 	if why := g.forbids(account{}, "/a/none", false); why != facts.NoFile {
 		t.Errorf("it says %q", why)
 	}
-	if err := os.Chmod(g.path("/a/key"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(g.path("/a"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(g.path("/a/key"), 0o644))
+	must(t, os.Chmod(g.path("/a"), 0o700))
 	if why := g.forbids(account{uid: 4711}, "/a/key", false); !strings.HasPrefix(why, "/a has mode 0700") {
 		t.Errorf("it says %q", why)
 	}
@@ -204,16 +190,12 @@ func TestAPISkewIsReadOfItsDate(t *testing.T) {
 
 func TestDialDistinguishesRefusedFromSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	addr := l.Addr().String()
 	if a := dial(t.Context(), netip.Addr{}, "x", addr); a.Error != "" || !a.Asked || a.Addr.String() != addr {
 		t.Errorf("%+v", a)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Close())
 	if a := dial(t.Context(), netip.Addr{}, "x", addr); !a.Refused {
 		t.Errorf("%+v", a)
 	}
@@ -289,5 +271,13 @@ func TestEcho(t *testing.T) {
 	answered(&six, reply, 77)
 	if !six.Small {
 		t.Errorf("%+v", six)
+	}
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

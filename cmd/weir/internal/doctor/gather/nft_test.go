@@ -46,9 +46,7 @@ const firewalldTable = `{"nftables": [{"metainfo": {"version": "1.0.6", "json_sc
 func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 	t.Parallel()
 	objects, err := parseNFT([]byte(firewalldTable))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := tableOf(nftTable{Family: "inet", Name: "firewalld"}, objects)
 	hooks := []facts.NFHook{{Hook: "INPUT", Chain: "filter_INPUT"}, {Hook: "FORWARD", Chain: "filter_FORWARD"}}
 	if d := cmp.Diff(hooks, got.Hooks); d != "" {
@@ -85,15 +83,11 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 func TestRulesHaveTheirNumbersInNFT(t *testing.T) {
 	t.Parallel()
 	objects, err := parseNFT([]byte(firewalldTable))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rule := func(expr string) {
 		t.Helper()
 		more, err := parseNFT([]byte(`{"nftables": [{"rule": {"chain": "filter_FORWARD", "expr": [` + expr + `]}}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		objects = append(objects, more...)
 	}
 	rule(`{"counter": null}`)
@@ -123,9 +117,7 @@ func TestStatementsThatMayEndARule(t *testing.T) {
 		{`{"match": {"op": "==", "left": {"payload": {"protocol": "udplite", "field": "dport"}}, "right": 4}}, {"accept": null}`, "-p udplite --dports 4 -j ACCEPT"},
 	} {
 		var expr []json.RawMessage
-		if err := json.Unmarshal([]byte("["+tt.expr+"]"), &expr); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte("["+tt.expr+"]"), &expr))
 		var got []string
 		for _, words := range rulesOf(expr) {
 			got = append(got, strings.Join(words, " "))
