@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,12 +54,8 @@ func (l *logFilter) Write(b []byte) (int, error) {
 // key.
 func isForeign(text string) bool {
 	text = strings.ToLower(text)
-	for _, sign := range []string{"decrypt", "label", "not encrypted", "encryption is", "is not allowed", "no installed keys"} {
-		if strings.Contains(text, sign) {
-			return true
-		}
-	}
-	return false
+	signs := []string{"decrypt", "label", "not encrypted", "encryption is", "is not allowed", "no installed keys"}
+	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(text, sign) })
 }
 
 // warn logs a warning, unless one of its kind was logged in the last minute.

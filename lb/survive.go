@@ -107,12 +107,7 @@ func (f Fleet) Survival(vs VirtualServer, source SourceAddr, rules bool) Surviva
 
 // shares reports whether masqueraded connections of a family have the same source on all boxes.
 func (f Fleet) shares(family Family) bool {
-	for _, a := range f.Sources {
-		if FamilyOf(a) == family {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.Sources, func(a netip.Addr) bool { return FamilyOf(a) == family })
 }
 
 func (f Fleet) needs(source SourceAddr, proto Protocol) (out []SurvivalReason) {

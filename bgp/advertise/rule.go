@@ -137,8 +137,13 @@ func (m Match) matchesServed(c served) bool {
 	if len(m.Services) > 0 && !slices.Contains(m.Services, id.Name) && !slices.Contains(m.Services, id.Namespace+"/"+id.Name) {
 		return false
 	}
-	for key, value := range m.Labels {
-		if has, ok := c.labels[key]; !ok || has != value {
+	return HasLabels(c.labels, m.Labels)
+}
+
+// HasLabels reports whether labels include all of want.
+func HasLabels(labels, want map[string]string) bool {
+	for key, value := range want {
+		if has, ok := labels[key]; !ok || has != value {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package l2
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
@@ -142,10 +143,5 @@ func (q *frameQueue) pop() (queuedFrame, priority, bool) {
 
 // waiting reports whether a frame is queued.
 func (q *frameQueue) waiting() bool {
-	for c := range q {
-		if len(q[c]) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(q[:], func(frames []queuedFrame) bool { return len(frames) > 0 })
 }

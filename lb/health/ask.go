@@ -61,6 +61,19 @@ func (t target) open(ctx context.Context, dial Dial, network string) (conn net.C
 	}), nil
 }
 
+// overConn returns an asker that opens a connection. All operations on it end with the check, and
+// ask closes it.
+func overConn(network string, ask func(ctx context.Context, conn net.Conn, t target) error) asker {
+	return func(ctx context.Context, dial Dial, t target) error {
+		conn, release, err := t.open(ctx, dial, network)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return ask(ctx, conn, t)
+	}
+}
+
 // The limits of reading after the result.
 const (
 	drainTime  = 50 * time.Millisecond

@@ -34,7 +34,7 @@ func (c *Check) ownAsker(cas authorities, by means) (asker, error) {
 	case TLS:
 		return askTLS(c.tlsConfig(roots)), nil
 	case HTTP:
-		return newPage(c).ask, nil
+		return newPage(c).plain(), nil
 	case HTTPS:
 		return newPage(c).over(c.tlsConfig(roots, "http/1.1")), nil
 	case GRPC:

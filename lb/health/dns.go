@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -38,13 +39,8 @@ func (c *Check) question() (dnsmessage.Question, error) {
 
 // askDNS sends a query over UDP, and accepts a response with the status NOERROR.
 func askDNS(q dnsmessage.Question) asker {
-	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.open(ctx, dial, "udp")
-		if err != nil {
-			return err
-		}
+	return overConn("udp", func(_ context.Context, conn net.Conn, t target) error {
 		defer conn.Close()
-		defer release()
 		id := uint16(rand.Uint32())
 		query := dnsmessage.Message{Header: dnsmessage.Header{ID: id, RecursionDesired: true}, Questions: []dnsmessage.Question{q}}
 		packet, err := query.Pack()
@@ -64,7 +60,7 @@ func askDNS(q dnsmessage.Question) asker {
 				return err
 			}
 		}
-	}
+	})
 }
 
 var errNotDNS = errors.New("answer is not DNS")

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,24 +55,17 @@ func newPage(c *Check) *page {
 	return p
 }
 
-func (p *page) ask(ctx context.Context, dial Dial, t target) error {
-	conn, release, err := t.open(ctx, dial, "tcp")
-	if err != nil {
-		return err
-	}
-	defer release()
-	defer closeGracefully(ctx, conn)
-	return p.get(conn, t)
+// plain returns an asker without TLS.
+func (p *page) plain() asker {
+	return overConn("tcp", func(ctx context.Context, conn net.Conn, t target) error {
+		defer closeGracefully(ctx, conn)
+		return p.get(conn, t)
+	})
 }
 
 // over returns an asker that uses TLS.
 func (p *page) over(cfg *tls.Config) asker {
-	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.open(ctx, dial, "tcp")
-		if err != nil {
-			return err
-		}
-		defer release()
+	return overConn("tcp", func(ctx context.Context, conn net.Conn, t target) error {
 		secure, err := t.handshake(conn, cfg)
 		if err != nil {
 			conn.Close()
@@ -79,7 +73,7 @@ func (p *page) over(cfg *tls.Config) asker {
 		}
 		defer closeGracefully(ctx, secure)
 		return p.get(secure, t)
-	}
+	})
 }
 
 var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
@@ -213,12 +207,7 @@ func (l *limit) Read(p []byte) (int, error) {
 }
 
 func (p *page) wants(status int) bool {
-	for _, r := range p.status {
-		if r.From <= status && status <= r.To {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.status, func(r StatusRange) bool { return r.From <= status && status <= r.To })
 }
 
 func (p *page) statuses() string {

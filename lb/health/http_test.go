@@ -242,7 +242,7 @@ func FuzzHTTPAnswer(f *testing.F) {
 		dial := func(context.Context, string, string) (net.Conn, error) {
 			return answered{Reader: io.LimitReader(source, 1<<30)}, nil
 		}
-		err := p.ask(t.Context(), dial, target{address: "10.0.0.1:80", timeout: time.Second})
+		err := p.plain()(t.Context(), dial, target{address: "10.0.0.1:80", timeout: time.Second})
 		if read := len(answer) - source.Len(); read > maxHeader+maxChunks+drainBytes {
 			t.Errorf("read %d bytes", read)
 		}

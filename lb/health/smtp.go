@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 )
 
@@ -15,12 +16,7 @@ const maxReply = 64 << 10
 // askSMTP greets a mail server and leaves: 220 after the connection, 250 to HELO, 221 to
 // QUIT.
 func askSMTP(helo string) asker {
-	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.open(ctx, dial, "tcp")
-		if err != nil {
-			return err
-		}
-		defer release()
+	return overConn("tcp", func(ctx context.Context, conn net.Conn, t target) error {
 		defer closeGracefully(ctx, conn)
 		r := bufio.NewReader(io.LimitReader(conn, maxReply))
 		for _, step := range []struct{ command, want string }{{"", "220"}, {"HELO " + helo, "250"}, {"QUIT", "221"}} {
@@ -41,7 +37,7 @@ func askSMTP(helo string) asker {
 			}
 		}
 		return nil
-	}
+	})
 }
 
 // stepName returns the name of a step for a message.

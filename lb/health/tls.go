@@ -73,12 +73,7 @@ func verifyChain(roots *x509.CertPool) func(tls.ConnectionState) error {
 }
 
 func askTLS(cfg *tls.Config) asker {
-	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.open(ctx, dial, "tcp")
-		if err != nil {
-			return err
-		}
-		defer release()
+	return overConn("tcp", func(ctx context.Context, conn net.Conn, t target) error {
 		secure, err := t.handshake(conn, cfg)
 		if err != nil {
 			_ = conn.Close() // the handshake's error is the result
@@ -90,7 +85,7 @@ func askTLS(cfg *tls.Config) asker {
 		}
 		closeGracefully(ctx, conn)
 		return nil
-	}
+	})
 }
 
 // handshake has no context of its own: it ends with conn's deadline.

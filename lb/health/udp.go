@@ -5,19 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 )
 
 // askUDP sends a datagram and accepts the first reply as the answer. The socket is connected,
 // so the kernel drops packets of other hosts, and returns "port unreachable" as an error at
 // once.
 func askUDP(send, expect []byte) asker {
-	return func(ctx context.Context, dial Dial, t target) error {
-		conn, release, err := t.open(ctx, dial, "udp")
-		if err != nil {
-			return err
-		}
+	return overConn("udp", func(_ context.Context, conn net.Conn, t target) error {
 		defer conn.Close()
-		defer release()
 		if _, err := conn.Write(send); err != nil {
 			return fmt.Errorf("send to %s: %w", t.address, t.cause(err))
 		}
@@ -28,7 +24,7 @@ func askUDP(send, expect []byte) asker {
 			return fmt.Errorf("receive from %s: %w", t.address, t.cause(err))
 		}
 		return matchDatagram(answer[:n], expect)
-	}
+	})
 }
 
 var errDatagram = errors.New("answer does not begin as expected")

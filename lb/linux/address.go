@@ -62,17 +62,23 @@ func (a *addresses) createDevice(ctx context.Context, name string) error {
 }
 
 func (a *addresses) deleteDevice(ctx context.Context, name string) error {
-	l, err := a.link(ctx, name)
-	if errors.Is(err, unix.ENODEV) {
+	return a.deleteLink(ctx, name, func(l link) error {
+		if l.kind != "dummy" {
+			return fmt.Errorf("interface %s is no dummy device, so not weir's", name)
+		}
 		return nil
+	})
+}
+
+// deleteLink deletes an interface, unless foreign returns the reason why it is not weir's.
+func (a *addresses) deleteLink(ctx context.Context, name string, foreign func(link) error) error {
+	l, err := a.link(ctx, name)
+	if err == nil {
+		err = foreign(l)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putLinkIndex(e, unix.RTM_DELLINK, l.index) })[0]
 	}
-	if l.kind != "dummy" {
-		return fmt.Errorf("interface %s is no dummy device, so not weir's", name)
-	}
-	err = a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putLinkIndex(e, unix.RTM_DELLINK, l.index) })[0]
 	if errors.Is(err, unix.ENODEV) {
 		return nil
 	}

@@ -74,21 +74,12 @@ func (a *addresses) createTunnel(ctx context.Context, d lb.TunnelDevice) error {
 }
 
 func (a *addresses) deleteTunnel(ctx context.Context, d lb.TunnelDevice) error {
-	l, err := a.link(ctx, d.Name())
-	if errors.Is(err, unix.ENODEV) {
+	return a.deleteLink(ctx, d.Name(), func(l link) error {
+		if _, ok := l.tunnel(nil); !ok {
+			return fmt.Errorf("interface %s is not weir's (%s)", d.Name(), l.kind)
+		}
 		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if _, ok := l.tunnel(nil); !ok {
-		return fmt.Errorf("interface %s is not weir's (%s)", d.Name(), l.kind)
-	}
-	err = a.conn.exchange(ctx, 1, func(e *encoder, _ int) { putLinkIndex(e, unix.RTM_DELLINK, l.index) })[0]
-	if errors.Is(err, unix.ENODEV) {
-		return nil
-	}
-	return err
+	})
 }
 
 // putTunnel encodes the creation of a device. The kernel loads its module.

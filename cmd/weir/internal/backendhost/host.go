@@ -64,18 +64,15 @@ func findLink(name string) (exists, up bool) {
 }
 
 func onLoopback(a netip.Addr) bool {
-	i, err := net.InterfaceByName("lo")
-	if err != nil {
-		return false
-	}
-	all, _ := i.Addrs()
-	return slices.ContainsFunc(all, func(x net.Addr) bool {
-		n, ok := x.(*net.IPNet)
-		return ok && n.IP.Equal(a.AsSlice())
-	})
+	return hasAddress("lo", func(ip net.IP) bool { return ip.Equal(a.AsSlice()) })
 }
 
 func hasIPv4(device string) bool {
+	return hasAddress(device, func(ip net.IP) bool { return ip.To4() != nil })
+}
+
+// hasAddress reports whether an address of a device fits.
+func hasAddress(device string, fits func(net.IP) bool) bool {
 	i, err := net.InterfaceByName(device)
 	if err != nil {
 		return false
@@ -83,7 +80,7 @@ func hasIPv4(device string) bool {
 	all, _ := i.Addrs()
 	return slices.ContainsFunc(all, func(x net.Addr) bool {
 		n, ok := x.(*net.IPNet)
-		return ok && n.IP.To4() != nil
+		return ok && fits(n.IP)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/traffic"
@@ -97,12 +98,9 @@ func ValidMatch(s string) error {
 }
 
 func (m match) selects(addrs ...netip.AddrPort) bool {
-	for _, a := range addrs {
-		if !m.addr.IsValid() || a.Addr() == m.addr && (m.port == 0 || a.Port() == m.port) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(addrs, func(a netip.AddrPort) bool {
+		return !m.addr.IsValid() || a.Addr() == m.addr && (m.port == 0 || a.Port() == m.port)
+	})
 }
 
 // Conns reads at most limit entries of the kernel's connection table with an address (or address and port) as client,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -55,12 +56,7 @@ type Unchecked struct {
 
 // OK reports whether no backend is down.
 func (h Health) OK() bool {
-	for _, b := range h.Backends {
-		if b.State == "down" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(h.Backends, func(b CheckedBackend) bool { return b.State == "down" })
 }
 
 // Table implements Tabler. Backends that are down come first.

@@ -30,12 +30,7 @@ func MatchesStatic(m advertise.Match, s lb.Service) bool {
 	if !slices.Contains(possible(m), advertise.Static) || len(m.Services) > 0 && !slices.Contains(m.Services, s.ID.Name) {
 		return false
 	}
-	for key, value := range m.Labels {
-		if has, ok := s.Labels[key]; !ok || has != value {
-			return false
-		}
-	}
-	return true
+	return advertise.HasLabels(s.Labels, m.Labels)
 }
 
 func (d routeCheck) matchesCluster(m advertise.Match, cl *serving.Cluster) bool {

@@ -69,17 +69,10 @@ func failedIn(r *vips.Rule) bool {
 // covers reports whether r matches all VIPs and peers that s matches.
 func covers(r, s *vips.Rule) bool {
 	a, b := r.Match, s.Match
-	if !coversList(KindsOf(a), possible(b)) || !coversList(r.Peers, s.Peers) ||
-		!coversList(a.Pools, b.Pools) || !coversList(a.Sources, b.Sources) ||
-		!coversList(a.Namespaces, b.Namespaces) || !coversList(a.Services, b.Services) {
-		return false
-	}
-	for key, value := range a.Labels {
-		if has, ok := b.Labels[key]; !ok || has != value {
-			return false
-		}
-	}
-	return true
+	return coversList(KindsOf(a), possible(b)) && coversList(r.Peers, s.Peers) &&
+		coversList(a.Pools, b.Pools) && coversList(a.Sources, b.Sources) &&
+		coversList(a.Namespaces, b.Namespaces) && coversList(a.Services, b.Services) &&
+		advertise.HasLabels(b.Labels, a.Labels)
 }
 
 // coversList reports whether a matches all that b matches. An empty list matches
