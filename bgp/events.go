@@ -77,7 +77,7 @@ func (b *sessions) up(s *session, e *apiutil.WatchEventMessage_PeerEvent, at tim
 	}
 	s.Local = netip.AddrPortFrom(local, uint16(e.Peer.Transport.LocalPort))
 	s.Families, s.extended = advertise.Families{}, false
-	s.Restart.Kept, s.Restart.PeerTime = false, 0
+	s.Restart.Kept = false
 	multiprotocol := false
 	for _, c := range e.Peer.State.RemoteCap {
 		switch c := c.(type) {
@@ -89,7 +89,6 @@ func (b *sessions) up(s *session, e *apiutil.WatchEventMessage_PeerEvent, at tim
 			s.extended = s.extended || len(c.Tuples) > 0
 		case *packet.CapGracefulRestart:
 			s.Restart.Kept = s.Restart.Enabled
-			s.Restart.PeerTime = time.Duration(c.Time) * time.Second
 		}
 	}
 	if !multiprotocol {

@@ -100,7 +100,7 @@ func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
 	b := start(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r"), prefix("192.0.2.2/32"): to("r")})
 	r.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.2"))
 	eventually(t, func() string {
-		if s := b.status("r"); !s.Restart.Kept || s.Restart.PeerTime != 120*time.Second {
+		if s := b.status("r"); !s.Restart.Kept {
 			return fmt.Sprintf("%+v", s.Restart)
 		}
 		return ""

@@ -82,10 +82,9 @@ type BFDStatus struct {
 
 // RestartStatus is the result of the negotiation of graceful restart (RFC 4724).
 type RestartStatus struct {
-	Enabled  bool
-	Time     time.Duration // for which the router is asked to keep the routes
-	Kept     bool          // the router agreed
-	PeerTime time.Duration // the router's own restart time; weir keeps no routes
+	Enabled bool
+	Time    time.Duration // for which the router is asked to keep the routes
+	Kept    bool          // the router agreed
 }
 
 // RouteStatus is a prefix with one of its paths.

@@ -92,7 +92,6 @@ type VIP struct {
 	Interface string
 	State     State
 	Since     time.Time // of State
-	Cautious  bool
 	// Other is the MAC address of the last other host that answered for the address,
 	// within the last minute or since the VIP is Contested; zero: there was none. Member
 	// is its name if it is in the fleet; otherwise one of the two hosts is misconfigured.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -109,7 +108,7 @@ func runDemo(ctx context.Context, out io.Writer, static bool) (err error) {
 	if d.Lab, err = lab.Open(ctx, demoSite); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
+	defer d.Close()
 	d.box = d.Box("box")
 	if err := startDemoRouter(ctx, d.Lab); err != nil {
 		return err

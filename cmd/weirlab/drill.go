@@ -110,7 +110,7 @@ func (d *drillRun) onSite(ctx context.Context, boxes int, list known.List) (rows
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, site.Close()) }()
+	defer site.Close()
 	if d.place, err = circumstances(ctx, site.Box("box1"), "keepalived --version"); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -36,7 +35,7 @@ Everything is gone when this command ends.`,
 
 const webPort = 80
 
-func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+func up(ctx context.Context, in io.Reader, out io.Writer) error {
 	start := time.Now()
 	fmt.Fprintln(out, "booting client, router, api, pod1 to pod3, box, web1 to web3 ...")
 	wish := lab.Site{Hosts: demoSite.Hosts, Boxes: slices.Clone(demoSite.Boxes)}
@@ -45,7 +44,7 @@ func up(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, site.Close()) }()
+	defer site.Close()
 	if err := startUpRouter(ctx, site); err != nil {
 		return err
 	}

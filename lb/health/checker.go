@@ -50,9 +50,8 @@ type Checker struct {
 
 // Totals are counters over all targets, removed ones included.
 type Totals struct {
-	// Checks counts results, Failures the failed ones. Spent is the sum of their durations.
+	// Checks counts results, Failures the failed ones.
 	Checks, Failures uint64
-	Spent            time.Duration
 	// Void counts checks without a result: this box had no file or memory left, did not get to run,
 	// or drops the replies of VIPs.
 	Void uint64
@@ -223,7 +222,6 @@ func (s *backendState) status() Backend {
 		Checks:   p.checks,
 		Failures: p.failures,
 		Flaps:    s.flaps,
-		Spent:    p.spent,
 	}
 }
 

@@ -112,10 +112,9 @@ type Backend struct {
 	// Checked is the end of the last check, Took its duration.
 	Checked time.Time
 	Took    time.Duration
-	// Checks and Failures count the results of the target, and Spent is the sum of their
-	// durations. Backends that are checked at the same address and port share them.
+	// Checks and Failures count the results of the target. Backends that are checked at the same
+	// address and port share them.
 	Checks, Failures uint64
 	// Flaps counts the changes between up and down.
 	Flaps uint64
-	Spent time.Duration
 }

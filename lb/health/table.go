@@ -77,7 +77,7 @@ type probe struct {
 
 	problem          string // of the last check that failed
 	checked          time.Time
-	took, spent      time.Duration
+	took             time.Duration
 	checks, failures uint64
 }
 
@@ -140,7 +140,6 @@ type transition struct {
 func (t *table) finish(a answer, due time.Time) []transition {
 	p, result := a.probe, up
 	t.totals.Checks++
-	t.totals.Spent += a.took
 	if a.problem != "" {
 		result = down
 		t.totals.Failures++
@@ -149,7 +148,7 @@ func (t *table) finish(a answer, due time.Time) []transition {
 		return nil
 	}
 	p.checks++
-	p.checked, p.took, p.spent = a.ended, a.took, p.spent+a.took
+	p.checked, p.took = a.ended, a.took
 	if a.problem != "" {
 		p.failures++
 		p.problem = a.problem

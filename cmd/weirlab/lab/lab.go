@@ -54,7 +54,8 @@ func open(ctx context.Context, plans []plan) (*Lab, error) {
 	l := &Lab{keeper: k, lease: cpus, own: own}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if err := l.build(ctx, plans); err != nil {
-		return nil, errors.Join(err, l.Close())
+		l.Close()
+		return nil, err
 	}
 	return l, nil
 }
@@ -102,7 +103,7 @@ func (l *Lab) machine(name, kind string) *Machine {
 func (l *Lab) Machines() []*Machine { return append([]*Machine(nil), l.machines...) }
 
 // Close ends everything the lab runs. It may be called more than once.
-func (l *Lab) Close() error {
+func (l *Lab) Close() {
 	l.cancel()
 	l.keeper.stop()
 	l.procs.Wait()
@@ -114,5 +115,4 @@ func (l *Lab) Close() error {
 	if l.own {
 		l.lease.release()
 	}
-	return nil
 }

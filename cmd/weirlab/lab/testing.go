@@ -25,11 +25,7 @@ func Start(t testing.TB, site Site) *Lab {
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Errorf("close lab: %v", err)
-		}
-	})
+	t.Cleanup(l.Close)
 	l.Watch(t)
 	return l
 }

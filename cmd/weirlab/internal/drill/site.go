@@ -78,7 +78,8 @@ func Open(ctx context.Context, boxes int) (s *Site, err error) {
 		s.boxes = append(s.boxes, s.Box(boxName(n)))
 	}
 	if err := s.furnish(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+		s.Close()
+		return nil, err
 	}
 	return s, nil
 }
@@ -117,11 +118,11 @@ func (s *Site) prepare(ctx context.Context, box int) error {
 }
 
 // Close takes the site down.
-func (s *Site) Close() error {
+func (s *Site) Close() {
 	for _, end := range s.ends {
 		end()
 	}
-	return s.Lab.Close()
+	s.Lab.Close()
 }
 
 // frrOf is the router, as weir bgp router-config would have it. BFD finds a dead box after 0.9 s,
