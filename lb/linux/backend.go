@@ -44,37 +44,6 @@ func newSetStore(c Config, tables *nftTables, count *Traffic) setStore {
 	return newSets(c.Prefix, marking{c.Mark}, count)
 }
 
-// bySet calls change for the members of each set that are added, and for those that are removed. The
-// members have the marks of the firewall. It returns the errors in the order of ops.
-func bySet(ops []lb.Op, marks marking, change func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error) []error {
-	type key struct {
-		set  lb.IPSet
-		verb lb.Verb
-	}
-	groups := map[key][]int{}
-	var order []key
-	for i, op := range ops {
-		m := op.Object.(lb.Member)
-		k := key{lb.IPSet{Set: m.Set, Family: m.Family()}, op.Verb}
-		if _, ok := groups[k]; !ok {
-			order = append(order, k)
-		}
-		groups[k] = append(groups[k], i)
-	}
-	errs := make([]error, len(ops))
-	for _, k := range order {
-		members := make([]lb.Member, len(groups[k]))
-		for i, at := range groups[k] {
-			members[i] = ops[at].Object.(lb.Member)
-			members[i].Mark = marks.firewall(members[i].Mark)
-		}
-		for i, err := range change(k.set, k.verb, members) {
-			errs[groups[k][i]] = err
-		}
-	}
-	return errs
-}
-
 func (s *sets) socket() *conn { return s.conn }
 
 func (s *sets) auditor(count *Traffic) setStore {

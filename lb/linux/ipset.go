@@ -167,7 +167,7 @@ func (s *sets) destroy(ctx context.Context, name string) error {
 }
 
 func (s *sets) applyMembers(ctx context.Context, ops []lb.Op) []error {
-	return bySet(ops, s.marks, func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error {
+	return s.marks.bySet(ops, func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error {
 		if verb == lb.Delete {
 			return s.remove(ctx, set, members)
 		}

@@ -77,3 +77,34 @@ func (m marking) number(mark uint32) uint32 {
 	}
 	return v & lb.MaxMark
 }
+
+// bySet calls change for the members of each set that are added, and for those that are removed. The
+// members have the marks of the firewall. It returns the errors in the order of ops.
+func (m marking) bySet(ops []lb.Op, change func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error) []error {
+	type key struct {
+		set  lb.IPSet
+		verb lb.Verb
+	}
+	groups := map[key][]int{}
+	var order []key
+	for i, op := range ops {
+		member := op.Object.(lb.Member)
+		k := key{lb.IPSet{Set: member.Set, Family: member.Family()}, op.Verb}
+		if _, ok := groups[k]; !ok {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], i)
+	}
+	errs := make([]error, len(ops))
+	for _, k := range order {
+		members := make([]lb.Member, len(groups[k]))
+		for i, at := range groups[k] {
+			members[i] = ops[at].Object.(lb.Member)
+			members[i].Mark = m.firewall(members[i].Mark)
+		}
+		for i, err := range change(k.set, k.verb, members) {
+			errs[groups[k][i]] = err
+		}
+	}
+	return errs
+}

@@ -21,7 +21,7 @@ type nftChange struct{ remove, add []nftElement }
 func (s *nftSets) applyMembers(ctx context.Context, ops []lb.Op) []error {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
-	return bySet(ops, s.marks, func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error {
+	return s.marks.bySet(ops, func(set lb.IPSet, verb lb.Verb, members []lb.Member) []error {
 		switch {
 		case ofRanges(set.Set):
 			return s.changeRanges(ctx, set, members, verb == lb.Delete)
