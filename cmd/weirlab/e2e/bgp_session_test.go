@@ -138,7 +138,7 @@ func (s *bgpSite) otherPassword(t *testing.T) {
 	s.keepsSecret(t, password)
 	// The data path and the rest of weir are well; with the right one all is.
 	for _, r := range s.routers {
-		must(t, r.Reconfigure(within(t, time.Minute), s.repaired(t, r, wrong)))
+		must(t, r.Reconfigure(within(t, time.Minute), s.repaired(t, r)))
 	}
 	begin = time.Now()
 	s.established(t, s.routers...)
@@ -147,7 +147,7 @@ func (s *bgpSite) otherPassword(t *testing.T) {
 }
 
 // repaired is what gives a router that has a wrong password the right one.
-func (s *bgpSite) repaired(t testing.TB, r *router, wrong string) string {
+func (s *bgpSite) repaired(t testing.TB, r *router) string {
 	if r.name == "frr" {
 		return fmt.Sprintf("router bgp %d\n neighbor fd01::1 password %s\n", weirASN, password)
 	}

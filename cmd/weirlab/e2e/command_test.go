@@ -283,12 +283,7 @@ func planIsTrue(t *testing.T, s *site) {
 		{"no service", debug},
 	} {
 		t.Run(change.name, func(t *testing.T) {
-			eventually(t, 20*time.Second, func() error { // of the change before
-				if v := s.draining(t); len(v.Drains) > 0 {
-					return fmt.Errorf("still draining %+v", v.Drains)
-				}
-				return nil
-			})
+			s.drained(t, 20*time.Second) // of the change before
 			s.configure(t, change.toml)
 			want, at := planned(), len(s.daemon.Output())
 			s.box.Must(t, s.weir, "reload")

@@ -182,7 +182,7 @@ func (k *kin) ownedBy(t testing.TB, first int, runs bool) error {
 	if runs {
 		return k.shares(t, first)
 	}
-	_, owned := k.boxes[1].me(t)
+	owned := k.boxes[1].owned(t)
 	if answered := k.boxes[1].answered(t); owned != len(kinVIPs) || answered != owned {
 		return fmt.Errorf("box2 owns %d and answers for %d of %d", owned, answered, len(kinVIPs))
 	}

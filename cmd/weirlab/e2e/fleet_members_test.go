@@ -78,7 +78,7 @@ backends = ["10.2.0.11", "10.2.0.12", "fd02::11", "fd02::12"]
 type fellowship struct {
 	Members []struct {
 		Name, State, Reason, Digest string
-		Serves, Owns                int
+		Owns                        int
 	}
 	Differing []struct{ Source string }
 	VIPs      map[string]int
@@ -102,18 +102,18 @@ func (s *site) are(t testing.TB, want ...string) error {
 	return nil
 }
 
-// me is a box in the output of `weir members`.
-func (s *site) me(t testing.TB) (serves, holds int) {
+// owned is the number of VIPs that a box owns, as `weir members` shows it.
+func (s *site) owned(t testing.TB) int {
 	t.Helper()
 	var doc fellowship
 	s.weirJSON(t, &doc, "members")
 	for _, m := range doc.Members {
 		if m.Name == doc.Self {
-			return m.Serves, m.Owns
+			return m.Owns
 		}
 	}
 	t.Fatalf("%s is not among %+v", doc.Self, doc.Members)
-	return 0, 0
+	return 0
 }
 
 // answered is how many addresses a box answers ARP and NDP for.
@@ -146,7 +146,7 @@ func (k *kin) shares(t testing.TB, first int) error {
 	t.Helper()
 	var owned, answered [2]int
 	for i, s := range k.boxes {
-		_, owned[i] = s.me(t)
+		owned[i] = s.owned(t)
 		answered[i] = s.answered(t)
 	}
 	switch {
@@ -227,12 +227,12 @@ func (k *kin) oneOwner(t *testing.T) {
 	for _, n := range macs {
 		got = append(got, n)
 	}
-	_, first := k.boxes[0].me(t)
+	first := k.boxes[0].owned(t)
 	slices.Sort(got)
 	if want := []int{min(first, len(kinVIPs)-first), max(first, len(kinVIPs)-first)}; !slices.Equal(got, want) {
 		t.Errorf("neighbors of a client: %v, want %v", macs, want)
 	}
-	if _, serves := k.boxes[0].me(t); serves == 0 {
+	if k.boxes[0].owned(t) == 0 {
 		t.Error("box1 owns nothing")
 	}
 	figure(t, "members: addresses by owner", got)
@@ -393,7 +393,7 @@ func (k *kin) leaves(t *testing.T) {
 // rejoins gives a box another timing, for which it goes and comes again. It answers on meanwhile, so that
 // the other one, for which it is gone, gets nothing.
 func (k *kin) rejoins(t *testing.T) {
-	_, before := k.boxes[1].me(t)
+	before := k.boxes[1].owned(t)
 	for _, timing := range []string{`timing = "lan"`, `timing = "local"`} {
 		k.boxes[1].reload(t, strings.Replace(k.config(1, `"two.key"`, kinVIPs, ""), `timing = "local"`, timing, 1))
 		k.visit(t)

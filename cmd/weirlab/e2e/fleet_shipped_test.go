@@ -62,8 +62,8 @@ func (f *shipped) owner(t *testing.T, all int) (owner int) {
 		})
 	}
 	eventually(t, time.Minute, func() error {
-		_, first := f.boxes[0].me(t)
-		_, second := f.boxes[1].me(t)
+		first := f.boxes[0].owned(t)
+		second := f.boxes[1].owned(t)
 		if owner = 0; second > 0 {
 			owner = 1
 		}
@@ -134,7 +134,7 @@ func TestShippedFleetWithoutBGP(t *testing.T) {
 		open = append(open, carrySeen(t, f.Host("client"), at(vip, 443), 50, "")...)
 	}
 	f.lose(t, "fleet-l2.toml", owner, powerCut, open, "client")
-	if _, owns := f.boxes[1-owner].me(t); owns != 4 {
+	if owns := f.boxes[1-owner].owned(t); owns != 4 {
 		t.Errorf("the other box owns %d, want 4", owns)
 	}
 }

@@ -73,12 +73,7 @@ func TestKillsOfARollout(t *testing.T) {
 		t.Error("no kill came while weir was writing: the test shows nothing")
 	}
 
-	eventually(t, time.Minute, func() error {
-		if v := s.draining(t); len(v.Drains) > 0 {
-			return fmt.Errorf("still draining: %+v", v.Drains)
-		}
-		return nil
-	})
+	s.drained(t, time.Minute)
 	killed := s.dump(t)
 	s.stop(t, syscall.SIGTERM)
 	s.box.Must(t, s.weir, "cleanup")

@@ -58,6 +58,17 @@ func (s *site) draining(t testing.TB) drainView {
 	return v
 }
 
+// drained waits until no backend drains.
+func (s *site) drained(t testing.TB, limit time.Duration) {
+	t.Helper()
+	eventually(t, limit, func() error {
+		if v := s.draining(t); len(v.Drains) > 0 {
+			return fmt.Errorf("still draining: %+v", v.Drains)
+		}
+		return nil
+	})
+}
+
 // dump is the kernel's state in the output of other tools, in an order that
 // does not depend on its history.
 func (s *site) dump(t testing.TB) string {
@@ -164,12 +175,7 @@ func backendDrainsToDeadline(t *testing.T, s *site) {
 			t.Logf("connection to the removed backend lived %s (drain %s), longest gap %s", d.Round(time.Millisecond), drain, h.Gap())
 		}
 	}
-	eventually(t, 5*time.Second, func() error {
-		if v := s.draining(t); len(v.Drains) > 0 {
-			return fmt.Errorf("still draining: %+v", v.Drains)
-		}
-		return nil
-	})
+	s.drained(t, 5*time.Second)
 	if out := s.box.Must(t, "ipvsadm", "-Sn"); strings.Contains(out, "13:7000") {
 		t.Errorf("the kernel still holds the drained backend:\n%s", out)
 	}

@@ -14,7 +14,7 @@ import (
 // before there is one, of the commit before it. Files move and go between builds, which
 // the same sources under two versions would never show.
 func debAfterAnother(t *testing.T, p *packages) {
-	before := debBefore(t, p)
+	before := debBefore(t)
 	c := newChroot(t)
 	c.pretend(t)
 	c.must(t, "dpkg", "--install", c.bring(t, before))
@@ -49,7 +49,7 @@ func debAfterAnother(t *testing.T, p *packages) {
 
 // debBefore makes that build. Where there is no history, or nothing can be made of it, it
 // is these sources once more, with an older version.
-func debBefore(t *testing.T, p *packages) string {
+func debBefore(t *testing.T) string {
 	t.Helper()
 	begin, dir := time.Now(), t.TempDir()
 	dist := filepath.Join(dir, "dist")

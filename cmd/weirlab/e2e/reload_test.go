@@ -321,12 +321,7 @@ func reloadPeriod(t *testing.T, s *site) {
 }
 
 func reloadStorm(t *testing.T, s *site) {
-	eventually(t, 20*time.Second, func() error { // of earlier stories
-		if v := s.draining(t); len(v.Drains) > 0 {
-			return fmt.Errorf("still draining: %+v", v.Drains)
-		}
-		return nil
-	})
+	s.drained(t, 20*time.Second) // of earlier stories
 	before := s.dump(t)
 	for i := range 15 {
 		s.configure(t, service("web", "")+serves("storm", []string{fmt.Sprintf("192.0.2.%d", 50+i)}, "80:8080", allWebs, `drain_timeout = "0s"`))
