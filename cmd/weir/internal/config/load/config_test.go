@@ -27,9 +27,7 @@ func compare(a, b any) string {
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	c, err := Parse("weir.toml", []byte(text), noFiles{})
-	must(t, err)
-	return c
+	return parseWith(t, noFiles{}, text)
 }
 
 func addrPorts(texts ...string) []lb.Backend {

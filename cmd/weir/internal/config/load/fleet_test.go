@@ -34,7 +34,7 @@ var keyFiles = memory{
 	"/proc/sys/net/ipv4/conf/eth1/arp_ignore": "0\n", "/proc/sys/net/ipv4/conf/eth1/arp_announce": "2\n",
 }
 
-func parseWith(t *testing.T, files source.Files, text string) *config.Config {
+func parseWith(t testing.TB, files source.Files, text string) *config.Config {
 	t.Helper()
 	c, err := Parse("weir.toml", []byte(text), files)
 	must(t, err)

@@ -166,8 +166,7 @@ func TestNodeNameOfTheEnvironment(t *testing.T) {
 			text := fmt.Sprintf("[[kubernetes]]\nname = \"prod\"\nnode_name = %q\n[kernel]\nnode_port_addresses = [\"primary\"]\n", tt.written)
 			c, err := Parse("weir.toml", []byte(text), memory{source.Environment: tt.env, source.HostName: tt.host})
 			if tt.problem != "" {
-				var all *source.Errors
-				if !errors.As(err, &all) || !onlyError(all.Problems, "weir.toml:3: kubernetes.prod.node_name: "+tt.problem) {
+				if !onlyError(err, "weir.toml:3: kubernetes.prod.node_name: "+tt.problem) {
 					t.Errorf("error %v, want %q", err, tt.problem)
 				}
 				return
@@ -274,21 +273,24 @@ func TestClustersSideBySide(t *testing.T) {
 			}
 			text += "[[kubernetes]]\nname = \"a\"\n" + tt.a + "\n[[kubernetes]]\nname = \"b\"\n" + tt.b + "\n"
 			_, err := Parse("weir.toml", []byte(text), machine)
-			var all *source.Errors
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
-			case tt.want != "" && (!errors.As(err, &all) || !onlyError(all.Problems, tt.want)):
+			case tt.want != "" && !onlyError(err, tt.want):
 				t.Errorf("got %v, want %q alone", err, tt.want)
 			}
 		})
 	}
 }
 
-// onlyError reports whether one problem is an error, and contains text.
-func onlyError(problems []source.Problem, text string) bool {
+// onlyError reports whether err has one problem that is an error, and that contains text.
+func onlyError(err error, text string) bool {
+	all, ok := errors.AsType[*source.Errors](err)
+	if !ok {
+		return false
+	}
 	var found []string
-	for _, p := range problems {
+	for _, p := range all.Problems {
 		if p.Severity == source.Error {
 			found = append(found, p.String())
 		}
