@@ -46,10 +46,7 @@ func (b holdBench) idleInNFTables(ctx context.Context, n int, mode string) error
 		return err
 	}
 	defer func() { _ = r.leave(ctx) }()
-	if r.daemon, err = r.box.Start(r.args(r.weir, "run", "--config", configFile)...); err != nil {
-		return err
-	}
-	if err := r.daemon.Expect(ctx, "msg=ready"); err != nil {
+	if err := r.run(ctx); err != nil {
 		return err
 	}
 	if err := traffic.Pause(ctx, r.restTime); err != nil {
@@ -233,12 +230,7 @@ func (r *room) idle(ctx context.Context, n int) error {
 	if err := r.stop(ctx); err != nil {
 		return err
 	}
-	p, err := r.box.Start(r.args(r.weir, "run", "--config", configFile)...)
-	if err != nil {
-		return err
-	}
-	r.daemon = p
-	if err := p.Expect(ctx, "msg=ready"); err != nil {
+	if err := r.run(ctx); err != nil {
 		return err
 	}
 	for range 3 {

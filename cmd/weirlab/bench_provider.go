@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"syscall"
 	"time"
 
 	"weir/cmd/weirlab/internal/traffic"
@@ -101,15 +100,10 @@ func (b providerBench) begins(ctx context.Context) error {
 
 // ends stops weir and takes all of it away.
 func (b providerBench) ends(ctx context.Context) error {
-	err := b.home.daemon.Signal(syscall.SIGTERM)
-	if err == nil {
-		wait, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		_, err = b.home.daemon.Wait(wait)
+	if err := b.home.stop(ctx); err != nil {
+		return err
 	}
-	if err == nil {
-		_, err = b.home.sh(ctx, b.weir+" cleanup --config "+configFile)
-	}
+	_, err := b.home.sh(ctx, b.weir+" cleanup --config "+configFile)
 	return err
 }
 

@@ -109,24 +109,27 @@ func readReady(log string) (got ready, err error) {
 	return ready{net: to.Sub(from), took: took, ops: ops}, errors.Join(err1, err2, err3, err4)
 }
 
-// start runs weir and waits until it is ready.
+// run runs weir in the room until it is ready.
+func (r *room) run(ctx context.Context) (err error) {
+	if r.daemon, err = r.box.Start(r.args(r.weir, "run", "--config", configFile)...); err != nil {
+		return err
+	}
+	return r.daemon.Expect(ctx, "msg=ready")
+}
+
+// start runs weir, and reads its first pass from its log.
 func (r *room) start(ctx context.Context) (ready, error) {
 	ctx, cancel := context.WithTimeout(ctx, longEnough)
 	defer cancel()
 	begin := time.Now()
-	p, err := r.box.Start(r.args(r.weir, "run", "--config", configFile)...)
-	if err != nil {
-		return ready{}, err
-	}
-	r.daemon = p
-	if err := p.Expect(ctx, "msg=ready"); err != nil {
+	if err := r.run(ctx); err != nil {
 		return ready{}, err
 	}
 	total := time.Since(begin)
-	if err := p.Expect(ctx, "took="); err != nil {
+	if err := r.daemon.Expect(ctx, "took="); err != nil {
 		return ready{}, err
 	}
-	got, err := readReady(p.Output())
+	got, err := readReady(r.daemon.Output())
 	got.total = total
 	return got, err
 }

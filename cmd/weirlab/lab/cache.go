@@ -49,6 +49,17 @@ func cached(name string, make func(dir string) error) (string, error) {
 	return dir, os.Rename(unfinished, dir)
 }
 
+// cacheWith returns a folder of the cache, and an error unless it has a file.
+func cacheWith(folder, file string) (string, error) {
+	cache, err := cacheFolder()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, folder)
+	_, err = os.Stat(filepath.Join(dir, file))
+	return dir, err
+}
+
 // lock waits for an exclusive lock, which ends with this process at the latest.
 func lock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

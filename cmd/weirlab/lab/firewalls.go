@@ -38,13 +38,7 @@ func RequireFirewalls(t testing.TB) {
 }
 
 func firewallsRoot() (string, error) {
-	cache, err := cacheFolder()
-	if err != nil {
-		return "", err
-	}
-	root := filepath.Join(cache, firewallsCache)
-	_, err = os.Stat(filepath.Join(root, systemdProgram))
-	return root, err
+	return cacheWith(firewallsCache, systemdProgram)
 }
 
 // BuildFirewalls puts the Debian of boxes with firewalls into the cache, unless it is there: that of

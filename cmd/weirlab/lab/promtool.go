@@ -23,15 +23,11 @@ func Promtool() (string, error) {
 	if path := findProgram("promtool"); path != "" {
 		return path, nil
 	}
-	cache, err := cacheFolder()
+	folder, err := cacheWith(promtoolCache, promtoolPath)
 	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(cache, promtoolCache, promtoolPath)
-	if _, err := os.Stat(path); err != nil {
 		return "", errors.New("promtool is not here: weirlab install fetches it")
 	}
-	return path, nil
+	return filepath.Join(folder, promtoolPath), nil
 }
 
 // FetchPromtool puts promtool into the cache, with apt-get, unless there is one. What

@@ -63,13 +63,7 @@ func RequireSystemd(t testing.TB) {
 }
 
 func systemdRoot() (string, error) {
-	cache, err := cacheFolder()
-	if err != nil {
-		return "", err
-	}
-	root := filepath.Join(cache, systemdCache)
-	_, err = os.Stat(filepath.Join(root, systemdProgram))
-	return root, err
+	return cacheWith(systemdCache, systemdProgram)
 }
 
 // BuildSystemd puts the Debian of boxes with systemd into the cache, from Debian's packages, unless it
