@@ -194,7 +194,8 @@ func (r *room) audit(ctx context.Context, n int, read time.Duration) error {
 
 // reload loads a configuration that has not changed.
 func (r *room) reload(ctx context.Context, n int) error {
-	check, err := r.check(ctx)
+	// The exit code is 1, as sync_period is long enough for a warning.
+	check, err := r.timed(ctx, r.weir+" check --config "+configFile+" || [ $? = 1 ]")
 	if err != nil {
 		return err
 	}
@@ -209,12 +210,6 @@ func (r *room) reload(ctx context.Context, n int) error {
 	r.table.point("reload of the same", "s", n, took.Seconds())
 	r.table.times(fmt.Sprintf("%s: reload of the same; writes: 0", count(n)), took, "weir check: only reading it", check, 0)
 	return nil
-}
-
-// check is the time that weir takes to start and to read its configuration. Its
-// exit code is 1, as sync_period is long enough for a warning.
-func (r *room) check(ctx context.Context) (time.Duration, error) {
-	return r.timed(ctx, r.weir+" check --config "+configFile+" || [ $? = 1 ]")
 }
 
 // syncPeriod is the default of kernel.sync_period.

@@ -22,10 +22,7 @@ var (
 func TestAnnouncedByTwoBoxes(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, 2)
-	for i := range webs {
-		serveEcho(t, e.Host(webs[i]), 7000)
-		serveUDP(t, e.Host(webs[i]), 7000)
-	}
+	echoAll(t, e.Lab)
 	e.run(t, shortDrain, withBFD, shared, bothVIPs...)
 	for i, s := range e.boxes {
 		t.Logf("box%d: weir bgp neighbors\n%s", i+1, s.box.Must(t, s.weir, "bgp", "neighbors"))

@@ -14,10 +14,7 @@ import (
 // session ends after the hold time, and weir has not grown. Later the same router reads and sends nothing.
 func deafRouter(t *testing.T, e *edge) {
 	soakOnly(t, "it waits for hold times; package bgp tests that such a session ends")
-	for _, name := range webs {
-		serveEcho(t, e.Host(name), 7000)
-		serveUDP(t, e.Host(name), 7000)
-	}
+	echoAll(t, e.Lab)
 	s, deaf := e.boxes[0], e.Host(villainHost.Name)
 	wmem := strings.TrimSpace(s.box.Must(t, "sysctl", "-n", "net.ipv4.tcp_wmem"))
 	s.box.Must(t, "sysctl", "-qw", "net.ipv4.tcp_wmem=4096 4096 4096")

@@ -88,10 +88,7 @@ func TestFirewalls(t *testing.T) {
 	if w.kernelBefore(t, 6, 9) {
 		t.Skip("SKIPPED: the old kernel of boxes has no NAT in nf_tables, and no owners of tables")
 	}
-	for i := range webs {
-		serveEcho(t, w.edge.Host(webs[i]), 7000)
-		serveUDP(t, w.edge.Host(webs[i]), 7000)
-	}
+	echoAll(t, w.edge.Lab)
 	// Here the router connects: otherwise its packets are replies, which every firewall accepts.
 	must(t, w.router.Reconfigure(within(t, time.Minute), strings.Replace(birdOf(1, ""), "passive on;", "connect delay time 1; connect retry time 2;", 1)))
 	w.weir = "/usr/bin/weir"

@@ -26,10 +26,7 @@ func TestMemberTrouble(t *testing.T) {
 	t.Parallel()
 	k := newKin(t, boxBeside(plain(lab.UML), 9))
 	k.serveAll(t, 8080)
-	for i := range webs {
-		serveEcho(t, k.web(i+1), 7000)
-		serveUDP(t, k.web(i+1), 7000)
-	}
+	echoAll(t, k.Lab)
 	key, cards := newKey(), map[string]int{}
 	more := serves("echo", kinVIPs, "7000", allWebs, "") + serves("datagrams", kinVIPs, "7000/udp", allWebs, "")
 	for i, s := range k.boxes {

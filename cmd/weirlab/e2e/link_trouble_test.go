@@ -14,10 +14,7 @@ func TestLinkTrouble(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
-	for i := range webs {
-		serveEcho(t, s.web(i+1), 7000)
-		serveUDP(t, s.web(i+1), 7000)
-	}
+	echoAll(t, s.Lab)
 	s.run(t, shared)
 	s.audits(t)
 	for _, tt := range []struct {

@@ -61,10 +61,7 @@ func TestMinimalKernel(t *testing.T) {
 	s := openSite(t, underSystemd(plain(lab.UML)))
 	s.weir = "/usr/bin/weir"
 	s.serveAll(t, 8080)
-	for _, name := range webs {
-		serveEcho(t, s.Host(name), 7000)
-		serveUDP(t, s.Host(name), 7000)
-	}
+	echoAll(t, s.Lab)
 	must(t, s.box.AwaitSystemd(t.Context()))
 	s.box.Must(t, "sh", "-ec", refuseModules)
 	if out, err := s.box.Run(t.Context(), "modprobe", "ip_set"); err == nil {

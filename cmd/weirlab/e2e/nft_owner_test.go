@@ -39,10 +39,7 @@ func TestOwnerOfTables(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
-	for _, name := range webs {
-		serveEcho(t, s.Host(name), 7000)
-		serveUDP(t, s.Host(name), 7000)
-	}
+	echoAll(t, s.Lab)
 	config := "[kernel]\nrules = \"nftables\"\n" + shared
 	// The tables are made without an owner, which they can't get later.
 	s.box.Must(t, "sh", "-c", "nft add table ip weir; nft add table ip6 weir")

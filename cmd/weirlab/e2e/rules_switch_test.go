@@ -78,10 +78,7 @@ func handsConfig(owner, mode string) string {
 func (s *site) changeHands(t *testing.T, mode string) *clients {
 	t.Helper()
 	s.serveAll(t, 8080)
-	for _, name := range webs {
-		serveEcho(t, s.Host(name), 7000)
-		serveUDP(t, s.Host(name), 7000)
-	}
+	echoAll(t, s.Lab)
 	s.run(t, handsConfig("iptables", mode))
 	c := startClients(t, s.client1, handsTargets)
 	for i, owner := range []string{"nftables", "iptables", "nftables", "iptables"} {

@@ -153,6 +153,15 @@ func serveEcho(t testing.TB, m *lab.Machine, port int) {
 	t.Cleanup(traffic.ServeEcho(l, m.Name()))
 }
 
+// echoAll puts an echo server and a UDP server on all three web servers, at port 7000.
+func echoAll(t testing.TB, l *lab.Lab) {
+	t.Helper()
+	for _, name := range webs {
+		serveEcho(t, l.Host(name), 7000)
+		serveUDP(t, l.Host(name), 7000)
+	}
+}
+
 // serveConns puts a TCP server on a host that does something with each connection and closes it then.
 func serveConns(t testing.TB, m *lab.Machine, port int, do func(net.Conn)) {
 	t.Helper()

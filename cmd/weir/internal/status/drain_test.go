@@ -16,12 +16,6 @@ var fleetDrained = Drained{
 	Retained: 1,
 }
 
-// drainedInFull has every field of a VIP.
-var drainedInFull = []DrainedVIP{
-	{Address: "192.0.2.1", DrainState: fleetDrained.VIPs[0].DrainState, Retained: true, Owner: "box1", Connections: 17},
-	{Address: "192.0.2.2", DrainState: fleetDrained.VIPs[1].DrainState, Moving: true},
-}
-
 func TestDrainsInAFleet(t *testing.T) {
 	t.Parallel()
 	stopping := Drained{All: &DrainState{Shutting, ago(4 * time.Second), now.Add(6 * time.Second)}, Stopping: true}
