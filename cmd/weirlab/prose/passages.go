@@ -48,82 +48,85 @@ func blank(s string, code *regexp.Regexp) string {
 	return code.ReplaceAllStringFunc(s, func(c string) string { return " X " + strings.Repeat("\n", strings.Count(c, "\n")) })
 }
 
+// paragraphs collects passages line by line.
+type paragraphs struct {
+	now passage
+	all []passage
+}
+
+// add appends a line to the passage that is being read.
+func (p *paragraphs) add(line int, text string) {
+	if p.now.text == "" {
+		p.now.line = line
+	} else {
+		p.now.text += "\n"
+	}
+	p.now.text += text
+}
+
+func (p *paragraphs) end() {
+	if p.now.text != "" {
+		p.all = append(p.all, p.now)
+	}
+	p.now = passage{}
+}
+
 // markdownPassages returns paragraphs, list items and table cells, without code.
 func markdownPassages(_, text string) ([]passage, error) {
-	var out []passage
-	var now passage
-	end := func() {
-		if now.text != "" {
-			now.docs = true
-			out = append(out, now)
-		}
-		now = passage{}
-	}
+	var p paragraphs
 	fenced := false
 	for i, l := range strings.Split(blank(text, inlineCode), "\n") {
 		trimmed := strings.TrimSpace(l)
 		switch {
 		case strings.HasPrefix(trimmed, "```"):
 			fenced = !fenced
-			end()
-		case fenced, trimmed == "", strings.HasPrefix(l, "    ") && now.text == "":
-			end()
+			p.end()
+		case fenced, trimmed == "", strings.HasPrefix(l, "    ") && p.now.text == "":
+			p.end()
 		case strings.HasPrefix(trimmed, "|"):
-			end()
+			p.end()
 			for _, cell := range strings.Split(trimmed, "|") {
-				now = passage{line: i + 1, text: strings.TrimSpace(cell)}
-				end()
+				p.add(i+1, strings.TrimSpace(cell))
+				p.end()
 			}
 		case strings.HasPrefix(trimmed, "#"), strings.HasPrefix(trimmed, "- "), strings.HasPrefix(trimmed, "<"):
-			end()
-			now = passage{line: i + 1, text: trimmed}
+			p.end()
+			p.add(i+1, trimmed)
 		default:
-			if now.text == "" {
-				now.line = i + 1
-			} else {
-				now.text += "\n"
-			}
-			now.text += trimmed
+			p.add(i+1, trimmed)
 		}
 	}
-	end()
-	return out, nil
+	p.end()
+	for i := range p.all {
+		p.all[i].docs = true
+	}
+	return p.all, nil
 }
 
 // commentPassages returns the comments of TOML and YAML, and the descriptions of alerts.
 func commentPassages(name, text string) ([]passage, error) {
-	var out []passage
-	var now passage
-	end := func() {
-		if now.text != "" {
-			now.docs = now.docs || strings.HasPrefix(name, "configs/")
-			now.text = blank(now.text, inlineCode)
-			out = append(out, now)
-		}
-		now = passage{}
-	}
+	var p paragraphs
 	for i, l := range strings.Split(text, "\n") {
 		trimmed := strings.TrimSpace(l)
 		comment, is := strings.CutPrefix(trimmed, "# ")
 		if key, value, ok := strings.Cut(trimmed, ": "); !is && ok && (key == "summary" || key == "description") {
-			comment, is, now.docs = template.ReplaceAllString(value, "X"), true, true
+			comment, is, p.now.docs = template.ReplaceAllString(value, "X"), true, true
 		}
 		if !is {
-			end()
+			p.end()
 			continue
 		}
 		if strings.HasPrefix(comment, " ") { // a line of a table or of an example
-			end()
+			p.end()
 		}
-		if now.text == "" {
-			now.line = i + 1
-		} else {
-			now.text += "\n"
-		}
-		now.text += comment
+		p.add(i+1, comment)
 	}
-	end()
-	return out, nil
+	p.end()
+	for i, q := range p.all {
+		p.all[i].docs = q.docs || strings.HasPrefix(name, "configs/")
+		p.all[i].text = blank(q.text, inlineCode)
+	}
+	return p.all, nil
 }
 
 // htmlPassages returns the text between the tags that begin or end a block. Phrasing tags are part of
@@ -249,26 +252,16 @@ func joined(e ast.Expr, seen map[*ast.BasicLit]bool) string {
 
 // manualPassages returns the paragraphs of a help text or of a key's description. Indented lines are
 // examples and tables.
-func manualPassages(line int, text string) (out []passage) {
-	var now passage
-	end := func() {
-		if now.text != "" {
-			out = append(out, now)
-		}
-		now = passage{}
-	}
+func manualPassages(line int, text string) []passage {
+	var p paragraphs
 	for i, l := range strings.Split(text, "\n") {
 		if l == "" || l[0] == ' ' || l[0] == '\t' {
-			end()
+			p.end()
 			continue
 		}
-		if now.text != "" {
-			now.text += "\n"
-		} else {
-			now.line, now.docs = line+i, true
-		}
-		now.text += l
+		p.add(line+i, l)
+		p.now.docs = true
 	}
-	end()
-	return out
+	p.end()
+	return p.all
 }
