@@ -1,10 +1,7 @@
 package main
 
 import (
-	"fmt"
-	"net"
-	"net/http"
-	"path/filepath"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -12,22 +9,16 @@ import (
 )
 
 func TestCompletionsComeFromTheDaemon(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "weir.sock")
-	l, err := net.Listen("unix", socket)
-	must(t, err)
-	answers := map[string]string{
-		"/services": `{"frontends": [
+	socket, _ := daemonOf(t, map[string]any{
+		"GET /services": json.RawMessage(`{"frontends": [
 			{"service": "static/web", "address": "192.0.2.10", "port": 443, "protocol": "tcp"},
 			{"service": "static/web", "address": "192.0.2.10", "port": 80, "protocol": "tcp"},
 			{"service": "static/dns", "address": "2001:db8::10", "port": 53, "protocol": "udp"},
-			{"service": "", "address": "198.51.100.1", "port": 22, "protocol": "tcp"}]}`,
-		"/pools":         `{"pools": [{"name": "public"}, {"name": "inside"}]}`,
-		"/guard":         `{"guarded": [{"source": "prod"}]}`,
-		"/bgp/neighbors": `{"neighbors": [{"name": "tor2"}, {"name": "tor1"}, {"name": "tor1"}]}`,
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, answers[r.URL.Path]) })}
-	go server.Serve(l) //nolint:errcheck // until it is closed
-	t.Cleanup(func() { server.Close() })
+			{"service": "", "address": "198.51.100.1", "port": 22, "protocol": "tcp"}]}`),
+		"GET /pools":         json.RawMessage(`{"pools": [{"name": "public"}, {"name": "inside"}]}`),
+		"GET /guard":         json.RawMessage(`{"guarded": [{"source": "prod"}]}`),
+		"GET /bgp/neighbors": json.RawMessage(`{"neighbors": [{"name": "tor2"}, {"name": "tor1"}, {"name": "tor1"}]}`),
+	})
 	for typed, want := range map[string]string{
 		"explain":                    "192.0.2.10:443 192.0.2.10:80 [2001:db8::10]:53",
 		"explain 192.0.2.10:80":      "",
