@@ -39,6 +39,14 @@ func snapshot(t *testing.T, k *Kernel, keep func(lb.Object) bool) lb.Snapshot {
 	return objects
 }
 
+// kernelHas compares the objects of a kind in the kernel with the wanted ones. what says when.
+func kernelHas(t *testing.T, k *Kernel, keep func(lb.Object) bool, what string, want ...lb.Object) {
+	t.Helper()
+	if d := cmp.Diff(lb.NewSnapshot(want...), snapshot(t, k, keep), compareNetip); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
 func isSet(o lb.Object) bool {
 	switch o.(type) {
 	case lb.IPSet, lb.Member:
@@ -60,9 +68,7 @@ func TestSetsAndMembersComeBack(t *testing.T) {
 	for range 2 { // present on add is success
 		add(t, k, want...)
 	}
-	if d := cmp.Diff(lb.NewSnapshot(want...), snapshot(t, k, isSet), compareNetip); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	kernelHas(t, k, isSet, "added", want...)
 	text := sh(t, "ipset save")
 	for _, line := range []string{
 		"create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6 hashsize 1024 maxelem 65536",
@@ -129,9 +135,7 @@ func TestSetsGrowWithTheirMarks(t *testing.T) {
 		want = append(want, lb.Member{Set: lb.SetInternal, Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Port: 80, Proto: lb.TCP, Mark: uint32(i + 1)})
 	}
 	add(t, k, want...)
-	if d := cmp.Diff(lb.NewSnapshot(append(want, id)...), snapshot(t, k, isSet), compareNetip); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	kernelHas(t, k, isSet, "added", append(want, id)...)
 }
 
 // Long names are truncated. No two sets of weir get the same name by that, with any prefix.
