@@ -71,7 +71,7 @@ func TestWaitingForADrain(t *testing.T) {
 	}
 }
 
-// daemonOf answers like a daemon, always the same.
+// daemonOf answers like a daemon, always the same: a document or an error for each path.
 func daemonOf(t *testing.T, answers map[string]any) (socket string, asked *[]string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "weir.sock")
@@ -86,6 +86,10 @@ func daemonOf(t *testing.T, answers map[string]any) (socket string, asked *[]str
 		doc, ok := answers[r.Method+" "+r.URL.Path]
 		if !ok {
 			http.Error(w, "no such thing", http.StatusNotFound)
+			return
+		}
+		if failure, failed := doc.(error); failed {
+			http.Error(w, failure.Error(), http.StatusInternalServerError)
 			return
 		}
 		_ = json.NewEncoder(w).Encode(doc)
