@@ -39,11 +39,11 @@ func snapshot(t *testing.T, k *Kernel, keep func(lb.Object) bool) lb.Snapshot {
 	return objects
 }
 
-// kernelHas compares the objects of a kind in the kernel with the wanted ones. what says when.
-func kernelHas(t *testing.T, k *Kernel, keep func(lb.Object) bool, what string, want ...lb.Object) {
+// kernelHas compares the objects of a kind in the kernel with the wanted ones.
+func kernelHas(t *testing.T, k *Kernel, keep func(lb.Object) bool, situation string, want ...lb.Object) {
 	t.Helper()
 	if d := cmp.Diff(lb.NewSnapshot(want...), snapshot(t, k, keep), compareNetip); d != "" {
-		t.Errorf("%s (-want +got):\n%s", what, d)
+		t.Errorf("%s (-want +got):\n%s", situation, d)
 	}
 }
 
