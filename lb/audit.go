@@ -202,7 +202,12 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 	if a.obs.kept != KeptNothing {
 		keepShared(read, &r.have.Table)
 	}
+	// The first one finds no drift, and a Sync compares everything after it.
+	first := !r.have.adopted
 	find := func(now, before Object) {
+		if first {
+			return
+		}
 		id := cmp.Or(now, before).ID()
 		r.touched[id] = struct{}{}
 		r.routes.touch(id)
@@ -226,7 +231,9 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 			v.dropServers()
 		}
 		before := r.have.fronts[f]
-		v.differ(before, find)
+		if !first {
+			v.differ(before, find)
+		}
 		r.have.noteCheck(f)
 		if v.empty() {
 			delete(r.have.fronts, f)
@@ -252,10 +259,8 @@ func (r *Reconciler) adopt(a *Audit) (drift []Object) {
 		find(d[0], d[1])
 		r.have.record(cmp.Or(d[0], d[1]).ID(), d[0])
 	}
-	first := !r.have.adopted
 	r.have.adopted, r.have.known = true, true
 	if first {
-		drift = nil
 		if !r.catalog.Synced() {
 			r.orphans.adopt(&r.have)
 		}

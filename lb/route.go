@@ -100,11 +100,11 @@ func (t *routes) claim(id ServiceID, vips []VIP) {
 
 // touch marks the address of an object dirty, or all addresses that depend on the object.
 func (t *routes) touch(o Object) {
+	if f, ok := frontendOf(o); ok {
+		t.touchFrontend(f)
+		return
+	}
 	switch o := o.(type) {
-	case RealServer:
-		t.touchFrontend(o.Frontend)
-	case VirtualServer:
-		t.touchFrontend(o.Frontend)
 	case Address:
 		t.touchAddr(o.Addr)
 	case Member:
@@ -175,11 +175,15 @@ func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 	if len(fresh) == 0 {
 		return out, nil
 	}
-	if err := r.routes.readBack(ctx, r.kernel, fresh); err != nil {
+	lacking, err := r.routes.readBack(ctx, r.kernel, fresh)
+	if err != nil {
 		return out, fmt.Errorf("read back the announced VIPs: %w", err)
 	}
 	for _, route := range fresh {
-		out = r.routes.report(out, r.routes.current(route.Addr))
+		if lacking {
+			route = r.routes.current(route.Addr)
+		}
+		out = r.routes.report(out, route)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Addr.Compare(b.Addr) })
 	return out, nil
@@ -197,8 +201,12 @@ func (t *routes) report(out []Route, route Route) []Route {
 }
 
 // readBack reads the virtual servers of routes that were written since they were last read. It
-// records missing and different objects: the next Sync repairs them.
-func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) error {
+// records missing and different objects, and reports whether there are some: the next Sync repairs
+// them.
+func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (lacking bool, err error) {
+	if len(t.have.unread) == 0 {
+		return false, nil
+	}
 	var frontends []Frontend
 	expected := map[Object]Object{}
 	for _, route := range fresh {
@@ -219,11 +227,11 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) error {
 		}
 	}
 	if len(frontends) == 0 {
-		return nil
+		return false, nil
 	}
 	obs, err := k.Observe(ctx, nil, frontends...)
 	if err != nil {
-		return err
+		return false, err
 	}
 	missing := map[Frontend]bool{}
 	for id, o := range expected {
@@ -232,6 +240,7 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) error {
 			missing[f] = true
 			t.have.record(id, nil)
 			t.touched[id] = struct{}{}
+			t.touch(id) // a given mark has more addresses
 		}
 	}
 	for _, f := range frontends {
@@ -239,7 +248,7 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) error {
 			delete(t.have.unread, f)
 		}
 	}
-	return nil
+	return len(missing) > 0, nil
 }
 
 // Route returns the state of an address without a reading of the kernel.
@@ -264,7 +273,11 @@ func (t *routes) current(a netip.Addr) Route {
 // given mark are at each of its addresses.
 func (t *routes) objectsAt(id ServiceID, a netip.Addr) []Object {
 	var out []Object
-	for _, o := range t.want.Objects(Owner{Service: id}) {
+	plan := t.want.owners[Owner{Service: id}]
+	if plan == nil {
+		return nil
+	}
+	for o := range plan.all() {
 		at, ok := addressOf(o)
 		if f, _ := frontendOf(o); ok && at == a || f.Given && FamilyOf(f.Addr) == FamilyOf(a) {
 			out = append(out, o)
@@ -298,15 +311,30 @@ func (t *routes) withheld(id ServiceID, a netip.Addr) Withheld {
 	if !hasLiveBackend(objects) {
 		return NoLiveBackend
 	}
-	for _, o := range objects {
-		if !t.applied(o.ID()) {
-			return NotProgrammed
-		}
-	}
-	if !t.reachable(a) {
+	if !t.programmed(objects) || !t.reachable(a) {
 		return NotProgrammed
 	}
 	return ""
+}
+
+// programmed reports whether the kernel has all objects of a Service. Those of a frontend are next to
+// each other.
+func (t *routes) programmed(objects []Object) bool {
+	var whole *virtual // the last record that have and want share
+	for _, o := range objects {
+		at, f := locate(o)
+		if at == inFront && whole != nil && whole.at == f {
+			continue
+		}
+		if held := t.have.fronts[f]; at == inFront && held != nil && held == t.want.wanted.fronts[f] {
+			whole = held
+			continue
+		}
+		if !t.applied(o.ID()) {
+			return false
+		}
+	}
+	return true
 }
 
 // hasLiveBackend reports whether one of the frontends among objects has a backend that takes
