@@ -90,7 +90,7 @@ type Conns struct {
 
 // Event is a foreign change of the kernel.
 type Event struct {
-	// Lost are IDs of removed or changed objects.
+	// Lost are IDs of removed or changed objects. A set was removed with its members.
 	Lost []Object
 	// Host reports that the addresses of other interfaces changed.
 	Host bool

@@ -173,11 +173,17 @@ func (r *Reconciler) NodeAddrs() []netip.Addr {
 	return out
 }
 
-// Lost records that other programs have removed or changed objects of weir. The next Sync
-// restores them. It returns those that the kernel had.
+// Lost records that other programs have removed or changed objects of weir; a set was removed
+// with its members. The next Sync restores them. It returns those that the kernel had.
 func (r *Reconciler) Lost(ids []Object) []Object {
-	var lost []Object
+	sets := map[IPSet]bool{}
 	for _, id := range ids {
+		if set, ok := id.(IPSet); ok {
+			sets[set] = true
+		}
+	}
+	var lost []Object
+	for _, id := range slices.Concat(ids, r.have.membersOf(sets)) {
 		if o, ok := r.have.Get(id); ok {
 			lost = append(lost, o)
 			r.have.record(id, nil)

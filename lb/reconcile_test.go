@@ -300,6 +300,18 @@ func TestLostObjectsComeBack(t *testing.T) {
 	s.sync(0, "add address 192.0.2.1")
 }
 
+// A set is lost with its members, which come back without an audit.
+func TestALostSetComesBackWithItsMembers(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	set := IPSet{SetIPVSPorts, IPv4}
+	s.k.Remove(set)
+	if lost := s.Lost([]Object{set, IPSet{SetIPVSPorts, IPv6}}); len(lost) != 2 {
+		t.Errorf("lost %v, want the set and its member", lost)
+	}
+	s.sync(0, "add set IPVS-PORTS IPv4 (hash:ip,port)", "add member IPVS-PORTS 192.0.2.1,tcp:80")
+}
+
 func TestAuditRepairsDrift(t *testing.T) {
 	s := newStory(t)
 	s.create()

@@ -307,13 +307,7 @@ func (t *Table) edit(f Frontend) *virtual {
 
 // DropMembers removes all members of a set.
 func (t *Table) DropMembers(set IPSet) {
-	var gone []Member
-	for o := range t.All() {
-		if m, ok := o.(Member); ok && m.Set == set.Set && m.Family() == set.Family {
-			gone = append(gone, m)
-		}
-	}
-	for _, m := range gone {
+	for _, m := range t.membersOf(map[IPSet]bool{set: true}) {
 		t.Delete(m)
 	}
 }

@@ -85,6 +85,27 @@ func (t *Table) Mappings() iter.Seq[Member] {
 	}
 }
 
+// membersOf returns the IDs of the members of some sets, in no order.
+func (t *Table) membersOf(sets map[IPSet]bool) (out []Object) {
+	if len(sets) == 0 {
+		return nil
+	}
+	t.resolve()
+	for _, v := range t.fronts {
+		for m := range v.tuples() {
+			if sets[IPSet{m.Set, m.Family()}] {
+				out = append(out, m.ID())
+			}
+		}
+	}
+	for o := range t.shared() {
+		if m, ok := o.(Member); ok && sets[IPSet{m.Set, m.Family()}] {
+			out = append(out, m.ID())
+		}
+	}
+	return out
+}
+
 // OnLinks returns the objects on network interfaces: devices, addresses and routes, in no
 // order.
 func (t *Table) OnLinks() iter.Seq[Object] {

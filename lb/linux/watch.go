@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// burst is the time to collect changes after the first: they come in bursts.
-	burst = 20 * time.Millisecond
+	// burst is the time to collect changes after the first: they come in bursts. One of nf_tables is a
+	// whole transaction, and after the removal of a table no packet is served until the repair.
+	burst, nftBurst = 20 * time.Millisecond, 2 * time.Millisecond
 )
 
 // watcher detects foreign changes.
@@ -140,7 +141,11 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 		case <-tick.C:
 		case <-due.C:
 		case <-h.wake:
-			if !sleep(ctx, burst) {
+			wait := burst
+			if hint(h.bits.Load()) == hintGeneration {
+				wait = nftBurst
+			}
+			if !sleep(ctx, wait) {
 				return nil
 			}
 		}

@@ -162,6 +162,31 @@ func TestNFTUnreadableChangesAreAudited(t *testing.T) {
 	}
 }
 
+// The removal of weir's table is reported with its sets, so that they are written before an audit has
+// read everything else.
+func TestNFTARemovedTableIsLostWithItsSets(t *testing.T) {
+	k, _ := nftKernel(t)
+	k.tables.noOwners = true // as before Linux 6.9
+	for _, command := range []string{"nft delete table ip weir", "nft flush ruleset"} {
+		sh(t, "%s", command)
+		var got []lb.Event
+		k.watcher.checkRules(t.Context(), rulesWatch{}, hintTable4, func(ev lb.Event) { got = append(got, ev) })
+		want := base(lb.IPv4)[1:]
+		if len(got) != 1 || !got[0].Host || len(got[0].Lost) != len(want) {
+			t.Fatalf("%s: events %+v, want one with %d objects that makes an audit due", command, got, len(want))
+		}
+		for _, o := range got[0].Lost {
+			if !slices.Contains(want, o) {
+				t.Errorf("%s: %s is lost", command, o)
+			}
+		}
+		add(t, k, append(want, tenMembers()[0])...)
+	}
+	if lost, err := k.rules[lb.IPv4].lostFromTable(t.Context()); len(lost) > 0 || err != nil {
+		t.Errorf("after the repair: %v, %v", lost, err)
+	}
+}
+
 func TestWatchReportsAClearedIPVS(t *testing.T) {
 	inBox(t)
 	k := newKernel(t)

@@ -128,18 +128,32 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 	return append(lost, lostServers(servers, r.servers())...), true, nil
 }
 
-// lostFromTable returns the rules if another program has changed them in weir's own table. It reads
-// no virtual servers, of which there may be thousands.
+// lostFromTable returns the rules if another program has changed them in weir's own table, with the
+// sets that it has removed. It reads no members and no virtual servers, of which there may be
+// thousands.
 func (r *rules) lostFromTable(ctx context.Context) ([]lb.Object, error) {
 	same, err := r.nft.observe(ctx)
 	if err != nil || same {
 		return nil, err
 	}
 	r.inPlace = false
-	if r.nft.gone {
-		return nil, nil // with its sets: an audit writes all of it in order
+	lost := []lb.Object{lb.Rules{Family: r.family}}
+	switch {
+	case !r.nft.gone:
+		return lost, nil
+	case r.nft.serves: // with the virtual servers: an audit writes all of it in order
+		return nil, nil
 	}
-	return []lb.Object{lb.Rules{Family: r.family}}, nil
+	sets, err := nftSetHeads(ctx, r.nft.conn, r.family, r.nft.table)
+	if err != nil {
+		return nil, err
+	}
+	for _, set := range lb.Sets() {
+		if _, there := sets[set.Name(r.nft.names.prefix, r.family)]; !there {
+			lost = append(lost, lb.IPSet{Set: set, Family: r.family})
+		}
+	}
+	return lost, nil
 }
 
 // mayUse reports whether a backend is in use or is a candidate.
