@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,14 +28,28 @@ type document struct {
 
 	root, table *Value // table is the one that the last header opened
 	path        []string
-	// opened are the tables with a header or dotted keys of their own, by that header's path.
-	opened map[*Value]bool
+	made        map[*Value]maker
+	// doubtful reports that a statement extended a table or list that another kind of statement made.
+	// TOML rarely permits that, and verify decides.
+	doubtful bool
 }
+
+// maker is the kind of statement that made a table, or a list of tables.
+type maker uint8
+
+const (
+	byPath   maker = iota + 1 // a longer header
+	byHeader                  // its own header
+	byKey                     // a dotted key, or an inline table
+)
+
+// complete reports whether no header of its own may follow.
+func (m maker) complete() bool { return m == byHeader || m == byKey }
 
 // parseTOML reads the text of a file. The tree is nil if the text has a problem. After a
 // mistake that ends with its line, reading goes on at the next line; any other is the last one.
 func parseTOML(file string, src []byte) (*Value, []Problem) {
-	d := &document{file: file, src: src, opened: map[*Value]bool{}}
+	d := &document{file: file, src: src, made: map[*Value]maker{}}
 	for i, c := range src {
 		if c == '\n' {
 			d.newlines = append(d.newlines, i)
@@ -58,9 +73,10 @@ func parseTOML(file string, src []byte) (*Value, []Problem) {
 	return d.root, nil
 }
 
-// verify adds the error of the library's own reader, if it finds one more.
+// verify adds the error of the library's own reader, if it may find one more. It takes as long as all
+// the rest.
 func (d *document) verify() {
-	if len(d.problems) > 0 {
+	if len(d.problems) > 0 || !d.doubtful {
 		return
 	}
 	var all map[string]any
@@ -142,30 +158,42 @@ func (d *document) header(names []string, line int, list bool) {
 	for i, name := range names {
 		last := i == len(names)-1
 		v, ok := table.Table[name]
+		maker := d.made[v]
 		switch {
-		case last && list && ok && v.IsTables() && !d.opened[v]:
-			v.List = append(v.List, &Value{At: at, Table: map[string]*Value{}})
-			table = v.List[len(v.List)-1]
-			continue
 		case !ok && last && list:
-			first := &Value{At: at, Table: map[string]*Value{}}
-			table.Table[name] = &Value{At: at, List: []*Value{first}}
-			table = first
+			v = &Value{At: at}
+			table.Table[name], d.made[v] = v, byHeader
+			table = d.element(v, at)
 			continue
 		case !ok:
 			v = &Value{At: at, Table: map[string]*Value{}}
-			table.Table[name] = v
-		case v.IsTables() && !last:
+			table.Table[name], d.made[v] = v, byPath
+		case v.List != nil && maker == byHeader && last && list:
+			table = d.element(v, at)
+			continue
+		case v.List != nil && maker == byHeader && !last:
 			v = v.List[len(v.List)-1]
-		case v.Table == nil || last && (list || d.opened[v]):
+		case v.IsTables() && (list || !last):
+			d.doubtful = true // a list of inline tables
+			v = v.List[len(v.List)-1]
+		case v.Table == nil || last && (list || maker.complete()):
 			d.duplicate(strings.Join(names[:i+1], "."), line, v, last && list)
 			d.root = nil
 			return
+		default:
+			d.doubtful = d.doubtful || maker == byKey
 		}
 		table = v
 	}
-	d.opened[table] = true
+	d.made[table] = byHeader
 	d.table, d.path = table, names
+}
+
+// element adds a table to a list.
+func (d *document) element(list *Value, at Place) *Value {
+	table := &Value{At: at, Table: map[string]*Value{}}
+	list.List = append(list.List, table)
+	return table
 }
 
 // duplicate reports a header with a name that is taken: list is set for [[key]].
@@ -189,9 +217,9 @@ func (d *document) assign(table *Value, path, names []string, line int, n *unsta
 		v, ok := table.Table[name]
 		if !ok {
 			v = &Value{At: at, Table: map[string]*Value{}}
-			table.Table[name] = v
-			d.opened[v] = true
+			table.Table[name], d.made[v] = v, byKey
 		}
+		d.doubtful = d.doubtful || ok
 		table = v
 		if table.Table == nil {
 			break
@@ -228,7 +256,7 @@ func (d *document) value(n *unstable.Node, path []string, line int) *Value {
 		}
 	case unstable.InlineTable:
 		v.Table = map[string]*Value{}
-		d.opened[v] = true
+		d.made[v] = byKey
 		for it := n.Children(); it.Next(); {
 			names, line := d.names(it.Node().Key())
 			if len(v.Table) == 0 {
@@ -248,6 +276,11 @@ func (d *document) value(n *unstable.Node, path []string, line int) *Value {
 
 // number returns the number or date at an offset.
 func (d *document) number(n *unstable.Node, path []string, start int) any {
+	if short := len(n.Data) < 19 && (n.Data[0] != '0' || len(n.Data) == 1); short {
+		if i, err := strconv.ParseUint(string(n.Data), 10, 63); err == nil {
+			return int64(i) //nolint:gosec // 63 bits
+		}
+	}
 	var one struct{ V any }
 	if err := toml.Unmarshal(slices.Concat([]byte("V = "), n.Data), &one); err != nil {
 		text, fix := diagnose(string(n.Data))

@@ -139,6 +139,42 @@ func FuzzTree(f *testing.F) {
 	})
 }
 
+// The library reads a text a second time only if it is doubtful. All texts of three statements about
+// tables are valid to both or to none.
+func TestTablesAreReadAsByTheLibrary(t *testing.T) {
+	statements := strings.Split("[a]|[[a]]|[a.b]|[[a.b]]|[a.b.c]|[[a.b.c]]|[b]|b.c = 1|b.d = 1|b.c.d = 1|a.b.d = 1|c = 1|b = 1|"+
+		"a = 1|a = {}|a = {b = 1}|a = {b.c = 1, b.d = 1}|a = {b = {}, b.d = 1}|b = {c = {}}|a = []|a = [{}]|a = [{b = 1}, {c.d = 1}]|b = [1, {}]|b = [{c = [{}]}]", "|")
+	texts := func(yield func(string)) {
+		for _, a := range statements {
+			for _, b := range statements {
+				for _, c := range statements {
+					yield(a + "\n" + b + "\n" + c + "\n")
+				}
+			}
+		}
+	}
+	valid, invalid := 0, 0
+	texts(func(text string) {
+		root, problems := parseTOML("a.toml", []byte(text))
+		var want map[string]any
+		err := toml.Unmarshal([]byte(text), &want)
+		switch {
+		case (err == nil) != (len(problems) == 0):
+			t.Errorf("%q: problems %v, the library %v", text, problems, err)
+		case err != nil:
+			invalid++
+		default:
+			valid++
+			if got := data(root); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%q: got %v, want %v", text, got, want)
+			}
+		}
+	})
+	if valid < 1000 || invalid < 1000 {
+		t.Errorf("%d valid texts and %d others", valid, invalid)
+	}
+}
+
 // TestMistakes shows that a syntax error has a position, a key and a fix, and that no
 // other problem follows from it.
 func TestMistakes(t *testing.T) {
