@@ -64,6 +64,23 @@ func TestLoopLosesNoInput(t *testing.T) {
 	})
 }
 
+// min_sync_period is between writes: a change right after an audit that found nothing does not wait.
+func TestAChangeDoesNotWaitAfterAnAudit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrent(t)
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		audited, floor := c.box.passes.progress.audits.Last, c.box.passes.floor()
+		if time.Since(audited) > 2*time.Hour || time.Since(floor) < 20*time.Hour {
+			t.Errorf("audited %v ago, and a change may be written since %v", time.Since(audited), time.Since(floor))
+		}
+		c.end()
+		if err := <-c.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // concurrent is a box with its real loop. Only the kernel, the routers and the clusters are a test's.
 type concurrent struct {
 	*member

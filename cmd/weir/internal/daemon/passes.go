@@ -68,7 +68,10 @@ func (p *passes) audited(ctx context.Context, audit *lb.Audit) {
 }
 
 // sync programs the changes.
-func (p *passes) sync(ctx context.Context) { p.pass(ctx, p.target.rec.Sync) }
+func (p *passes) sync(ctx context.Context) {
+	p.pass(ctx, p.target.rec.Sync)
+	p.progress.lastWrite = time.Now()
+}
 
 // audit is the first pass. It reads the whole kernel, unless the checks needed that already, and returns the error of it.
 func (p *passes) audit(ctx context.Context) error {
@@ -79,6 +82,7 @@ func (p *passes) audit(ctx context.Context) error {
 // endAudit runs the pass at the end of an audit.
 func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
 	p.target.changes.services++ // foreign virtual servers may have come or gone
+	wrote := false
 	p.pass(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
 		rep, err := f(ctx, now)
 		if len(rep.Drift) > 0 || err != nil || !p.progress.ready {
@@ -87,12 +91,19 @@ func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time
 		if ctx.Err() == nil {
 			p.progress.audits.Audited(time.Now(), p.target.cfg.Kernel.SyncPeriod, err)
 		}
+		wrote = len(rep.Ops)+rep.Failed > 0
 		return rep, err
 	})
+	if wrote {
+		p.progress.lastWrite = time.Now()
+	}
 }
 
-// floor returns the time at which min_sync_period allows the next pass.
-func (p *passes) floor() time.Time { return p.progress.lastPass.Add(p.target.cfg.Kernel.MinSyncPeriod) }
+// floor returns the time at which min_sync_period allows the next pass. A change does not wait after an audit without
+// repairs.
+func (p *passes) floor() time.Time {
+	return p.progress.lastWrite.Add(p.target.cfg.Kernel.MinSyncPeriod)
+}
 
 // due returns the time of the next pass if nothing more happens.
 func (p *passes) due() time.Time {

@@ -13,9 +13,11 @@ type progress struct {
 	ready    bool // the kernel has had the first state
 	audits   kernelmode.Audits
 	lastPass time.Time
-	since    time.Time // of the first change that no pass has handled; zero without a change
-	waiting  int       // deletions that wait for a source
-	drift    uint64
+	// lastWrite is the end of the last pass for changes or with repairs.
+	lastWrite time.Time
+	since     time.Time // of the first change that no pass has handled; zero without a change
+	waiting   int       // deletions that wait for a source
+	drift     uint64
 }
 
 // changed records that a pass is due for a change at now.
