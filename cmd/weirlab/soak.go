@@ -57,7 +57,7 @@ func soakStages(churn time.Duration) []stage {
 		{"differential: 50 seeds, beside kube-proxy", 60 * time.Minute, e2e("uml-new", "^TestDifferential$", "", "WEIR_DIFFERENTIAL=1-50")},
 		{"drill: all events in all modes, beside keepalived", 40 * time.Minute, self("drill")},
 		{"bench: full sizes, beside ipvsadm and kube-proxy", 40 * time.Minute, self("bench")},
-		{"churn: everything changes, a victim is served", churn + 10*time.Minute, e2e("uml-new", "^TestChurn$", "", fmt.Sprintf("WEIR_CHURN=%s", churn))},
+		{"churn: everything changes, a victim is served", churn + 15*time.Minute, e2e("uml-new", "^TestChurn$", "", fmt.Sprintf("WEIR_CHURN=%s", churn))},
 	}
 }
 

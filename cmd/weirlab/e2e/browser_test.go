@@ -259,11 +259,7 @@ func (b *browser) picture(t testing.TB, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := os.Getenv("WEIR_LAB_ARTIFACTS")
-	if folder == "" {
-		folder = filepath.Join("..", "..", "..", "artifacts")
-	}
-	folder = filepath.Join(folder, "page")
+	folder := filepath.Join(artifactsFolder(), "page")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}

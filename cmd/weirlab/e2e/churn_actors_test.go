@@ -35,20 +35,24 @@ func (c *churn) newActor(name string, pause time.Duration) *actor {
 	return &actor{name: name, pause: pause, random: rand.New(rand.NewPCG(c.seed, h.Sum64())), do: map[string]func(context.Context) error{}}
 }
 
-// act has an actor work until going ends, and until it has done everything at least once.
+// act has an actor work until going ends, and until it has done everything at least once. If the run is
+// ended early, it leaves its action.
 func (c *churn) act(going context.Context, a *actor) {
 	d := &deck{random: a.random}
 	for kind := range a.do {
 		d.kinds = append(d.kinds, kind)
 	}
 	slices.Sort(d.kinds)
-	for n := 0; (n < len(d.kinds) || going.Err() == nil) && !c.hasFailed(); n++ {
+	for n := 0; (n < len(d.kinds) || going.Err() == nil) && !c.hasFailed() && c.early.Err() == nil; n++ {
 		kind := d.draw()
 		c.note("%s: %s begins", a.name, kind)
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(c.t.Context(), actionTime)
+		ctx, cancel := context.WithTimeout(c.early, actionTime)
 		err := a.do[kind](ctx)
 		cancel()
+		if c.early.Err() != nil {
+			return
+		}
 		if err != nil {
 			c.fault("%s: %s: %v", a.name, kind, err)
 			return

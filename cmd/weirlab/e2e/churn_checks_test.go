@@ -32,13 +32,15 @@ const (
 // tally counts.
 type tally struct {
 	mu       sync.Mutex
-	failed   bool
+	faults   int
+	wrong    int // answers
 	actions  map[string][]time.Duration
 	answered map[string]int // by load
 	lost     map[string]int // by reason
 	cut      map[string]int
 	checked  int
 	foreign  int // comparisons
+	changed  int // foreign objects
 	polled   time.Time
 
 	answers []churnAnswer
@@ -63,13 +65,20 @@ func (c *churn) fault(format string, args ...any) {
 	c.t.Errorf("%s: %s", c.now(), fmt.Sprintf(format, args...))
 	c.tally.mu.Lock()
 	defer c.tally.mu.Unlock()
-	c.tally.failed = true
+	c.tally.faults++
+}
+
+// count adds one to a number of the tally.
+func (c *churn) count(number *int) {
+	c.tally.mu.Lock()
+	defer c.tally.mu.Unlock()
+	*number++
 }
 
 func (c *churn) hasFailed() bool {
 	c.tally.mu.Lock()
 	defer c.tally.mu.Unlock()
-	return c.tally.failed
+	return c.tally.faults > 0
 }
 
 // now is the time since the begin, as in the log.
@@ -251,6 +260,7 @@ func (c *churn) judgeAnswers() {
 			from = since.Add(-staleFor)
 		}
 		if wrong := c.truth.wrongAnswer(a.identity, from, a.to); wrong != "" {
+			c.count(&c.tally.wrong)
 			c.fault("WRONG ANSWER: from %.2fs to %.2fs: %s", a.from.Sub(c.began).Seconds(), a.to.Sub(c.began).Seconds(), wrong)
 		}
 	}
@@ -325,11 +335,10 @@ func (c *churn) watchBox(ctx context.Context, b *churnBox, warmUp time.Duration)
 		return
 	}
 	for _, line := range gone(b.foreign, now.Stdout) {
+		c.count(&c.tally.changed)
 		c.fault("FOREIGN OBJECT: %s: gone or changed: %q", b.box.Name(), line)
 	}
-	c.tally.mu.Lock()
-	c.tally.foreign++
-	c.tally.mu.Unlock()
+	c.count(&c.tally.foreign)
 	metrics, err := b.box.Run(ctx, "sh", "-c", "curl -sSf http://127.0.0.1:10266/metrics | grep -E '^("+strings.Join(footprint, "|")+") '")
 	if err != nil {
 		c.fault("%s: read the metrics: %v", b.box.Name(), err)

@@ -1,9 +1,13 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -187,5 +191,28 @@ func TestChurnReadsTheRealServersOfAPort(t *testing.T) {
 	}
 	if got := realServers(text, 9003); len(got) != 0 {
 		t.Errorf("real servers of port 9003: %q", got)
+	}
+}
+
+func TestChurnEndsEarlyAtASignal(t *testing.T) {
+	c := &churn{t: t, began: time.Now(), length: time.Hour}
+	c.tally.actions = map[string][]time.Duration{}
+	defer c.endsEarly()()
+	going, stop := context.WithTimeout(c.early, c.length)
+	defer stop()
+	a := c.newActor("test", time.Second)
+	a.do["end the test"] = func(ctx context.Context) error {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return errors.New("the action did not end well")
+	}
+	c.act(going, a)
+	if err := context.Cause(c.early); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("the run ended with %v", err)
+	}
+	if c.hasFailed() {
+		t.Error("an action that the end of the run interrupted is a fault")
 	}
 }

@@ -42,6 +42,7 @@ type churn struct {
 	victim  string // its VIP
 	began   time.Time
 	length  time.Duration
+	early   context.Context // ends if the run is ended before its length, with the reason
 	seed    uint64
 	windows windows // in which requests may fail
 	stale   windows // in which a box may serve an older state

@@ -2,17 +2,16 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
+	"os/signal"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"weir/cmd/weirlab/internal/traffic"
 )
 
 // TestChurn changes everything at once, for a minute or for WEIR_CHURN: Services, endpoints, Nodes, the
@@ -26,7 +25,9 @@ import (
 //     moment when a route moves.
 //   - Memory, goroutines and open files of the daemons do not grow (trend.grows).
 //
-// WEIR_SEED repeats the actions of a run in their order. All actions are logged with their time.
+// WEIR_SEED repeats the actions of a run in their order. All actions are logged with their time. The table
+// of results is printed last, also if a signal or the limit of the test ends the run early, and every five
+// minutes, to churn.txt in the artifacts, too.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	length := time.Minute
@@ -37,13 +38,46 @@ func TestChurn(t *testing.T) {
 		}
 	}
 	c := newChurn(t, seedOf(t), length)
+	defer c.endsEarly()()
+	defer c.table()
 	c.run()
-	if t.Failed() {
-		return
+	if err := context.Cause(c.early); err != nil {
+		t.Errorf("the run was ended after %s of %s: %v", time.Since(c.began).Round(time.Second), length, err)
 	}
-	c.mustBeAsBefore()
-	c.table()
+	if !t.Failed() {
+		c.mustBeAsBefore()
+		c.mustNotHaveGrown()
+	}
 }
+
+// endsEarly sets the context that ends at a signal, or shortly before the limit of the test.
+func (c *churn) endsEarly() (stop func()) {
+	early, end := context.WithCancelCause(c.t.Context())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	limit := make(<-chan time.Time) // none
+	if deadline, ok := c.t.Deadline(); ok {
+		limit = time.After(time.Until(deadline) - atTheLimit)
+	}
+	go func() {
+		select {
+		case s := <-signals:
+			end(fmt.Errorf("signal: %v", s))
+		case <-limit:
+			end(errors.New("the limit of the test is near"))
+		case <-early.Done():
+		}
+	}()
+	c.early = early
+	return func() {
+		signal.Stop(signals)
+		end(nil)
+	}
+}
+
+// atTheLimit is how long before the limit of the test a run ends: its last requests are judged, and the
+// table is printed.
+const atTheLimit = time.Minute
 
 // run has all actors act, under the load and the checks.
 func (c *churn) run() {
@@ -59,8 +93,9 @@ func (c *churn) run() {
 	checked, uncheck := context.WithCancel(c.t.Context())
 	checks.Go(func() { c.judge(checked) })
 	checks.Go(func() { c.watchBoxes(checked, beat, warmUp) })
+	checks.Go(func() { c.keepTable(checked) })
 
-	going, stop := context.WithTimeout(c.t.Context(), c.length)
+	going, stop := context.WithTimeout(c.early, c.length)
 	defer stop()
 	for _, a := range []*actor{
 		c.boxActor(5 * pause), c.routerActor(25 * pause), c.apiActor(6 * pause), c.reloadActor(3 * pause), c.nodeActor(pause),
@@ -73,6 +108,7 @@ func (c *churn) run() {
 	loads.Wait()
 	uncheck()
 	checks.Wait()
+	c.save()
 }
 
 // mustBeAsBefore removes what the actors made, and waits until the kernels have the objects of the
@@ -93,43 +129,5 @@ func (c *churn) mustBeAsBefore() {
 			}
 			return nil
 		}))
-	}
-}
-
-// table prints the results, and fails the test if a daemon has grown.
-func (c *churn) table() {
-	t, y := c.t, &c.tally
-	row := func(what, format string, args ...any) { figure(t, "churn: "+what, fmt.Sprintf(format, args...)) }
-	row("length, seed", "%s, %d", time.Since(c.began).Round(time.Second), c.seed)
-	for _, kind := range slices.Sorted(maps.Keys(y.actions)) {
-		var sum time.Duration
-		for _, d := range y.actions[kind] {
-			sum += d
-		}
-		row(kind, "%d times, %s each", len(y.actions[kind]), traffic.Round(sum/time.Duration(len(y.actions[kind]))))
-	}
-	for _, load := range slices.Sorted(maps.Keys(y.answered)) {
-		row(load+" answered", "%d", y.answered[load])
-	}
-	row("answers checked for Service and endpoint, wrong ones", "%d, 0", y.checked)
-	row("comparisons of the foreign objects, changed ones", "%d, 0", y.foreign)
-	row("requests lost and connections cut without a reason", "%d, %d", y.lost[unexcused], y.cut[unexcused])
-	for _, reason := range []string{boxDead, routerRestart, routeMoved} {
-		n, long := c.windows.total(reason)
-		row("at "+reason, "%d lost, %d cut in %d windows of %s together", y.lost[reason], y.cut[reason], n, traffic.Round(long))
-	}
-	for _, b := range c.boxes {
-		for _, name := range footprint {
-			unit, scale := "", 1.0
-			if name == footprint[0] {
-				unit, scale = " MiB", 1<<20
-			}
-			now := trendOf(b.lives[name])
-			row(b.box.Name()+" "+name, "%.0f to %.0f%s, slope %+.1f%s/h in %d samples of %d lives, fit %.2f",
-				now.min/scale, now.max/scale, unit, now.perHour/scale, unit, now.samples, len(b.lives[name]), now.fit)
-			if now.grows(footprintAllowance[name]) {
-				t.Errorf("%s: %s grows: %+v", b.box.Name(), name, now)
-			}
-		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,6 +180,14 @@ func figure(t testing.TB, what string, value any) {
 	figures.Lock()
 	defer figures.Unlock()
 	figures.lines = append(figures.lines, fmt.Sprintf("  %s\t%v\t%s\n", what, value, t.Name()))
+}
+
+// artifactsFolder is the folder for files that outlast a test.
+func artifactsFolder() string {
+	if folder := os.Getenv("WEIR_LAB_ARTIFACTS"); folder != "" {
+		return folder
+	}
+	return filepath.Join("..", "..", "..", "artifacts")
 }
 
 func printFigures(out io.Writer) {

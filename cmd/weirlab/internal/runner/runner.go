@@ -263,12 +263,16 @@ func (r *run) finish(result Result, again bool) {
 	}
 }
 
-// try runs a test in a process of its own.
+// grace is the time in which a test may print its results so far, when the run is ended.
+const grace = 30 * time.Second
+
+// try runs a test in a process of its own. Its log grows as the test prints.
 func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	p := t.Package
 	base := filepath.Join(r.Logs, p.Kernel, filepath.Base(p.Name)+"-"+t.Name)
 	leases := base + ".cores"
 	os.Remove(leases)
+	log, unlogged := os.Create(base + ".log")
 	ctx, cancel := context.WithTimeout(ctx, r.Limit+time.Minute) // the test's own limit prints goroutines, before
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Binary, "-test.run", "^"+regexp.QuoteMeta(t.Name)+"$", "-test.v", "-test.count=1", "-test.timeout", r.Limit.String())
@@ -277,18 +281,26 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	meter := newMeter()
 	meter.begin(cmd.SysProcAttr)
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // labs have groups of their own
+	cmd.WaitDelay = grace
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout = &out
+	if unlogged == nil {
+		defer func() { _ = log.Close() }() // each write has reported its error
+		cmd.Stdout = io.MultiWriter(&out, log)
+	}
+	cmd.Stderr = cmd.Stdout
 	began := time.Now()
 	err := cmd.Run()
+	if ctx.Err() != nil && cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has started
+	}
 	result := Result{Test: t, Lane: lane, Took: time.Since(began), Output: out.String(), Starved: r.Clock.Starved(began, time.Now())}
 	result.Outcome, result.Why, result.Counts = judge(t, result.Output, err)
 	result.Cores = leased(leases)
 	result.Used = meter.end(used(cmd.ProcessState))
-	if err := os.WriteFile(base+".log", out.Bytes(), 0o644); err != nil && result.Outcome == Passed {
-		result.Outcome, result.Why = Failed, err.Error()
+	if unlogged != nil && result.Outcome == Passed {
+		result.Outcome, result.Why = Failed, unlogged.Error()
 	}
 	return result
 }

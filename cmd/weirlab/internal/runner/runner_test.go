@@ -269,3 +269,27 @@ func TestMeterCountsAllProcesses(t *testing.T) {
 		t.Errorf("without a group: %v, want what the process used", got)
 	}
 }
+
+// TestRunLetsATestPrintItsResults ends a run while a test is in its middle.
+func TestRunLetsATestPrintItsResults(t *testing.T) {
+	o := options(t, io.Discard)
+	log := filepath.Join(o.Logs, "p-TestOne.log")
+	p := fakeTests(t, `trap 'echo "results so far"; exit 1' TERM; echo begun; while :; do sleep 0.1; done`)
+	p.Run = "One"
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for text := ""; !strings.Contains(text, "begun") && t.Context().Err() == nil; time.Sleep(10 * time.Millisecond) {
+			now, _ := os.ReadFile(log) // the log grows while the test runs
+			text = string(now)
+		}
+		cancel()
+	}()
+	report, err := Run(ctx, []Package{p}, o)
+	if !errors.Is(err, context.Canceled) || len(report.Bad) != 1 || !strings.HasSuffix(report.Bad[0].Output, "results so far\n") {
+		t.Errorf("%v, %+v", err, report.Bad)
+	}
+	if text, err := os.ReadFile(log); !strings.HasSuffix(string(text), "results so far\n") {
+		t.Errorf("the log is %q, %v", text, err)
+	}
+}
