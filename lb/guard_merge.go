@@ -6,7 +6,7 @@ import (
 )
 
 // merge returns young with the VIPs, ports and NodePorts of old that it lacks, and with the old
-// backends of each port and family that would have none left.
+// backends of each port and family that would have none left. It has all frontends of old.
 func merge(old, young Service) Service {
 	out := young
 	out.VIPs, out.Ports = slices.Clone(young.VIPs), slices.Clone(young.Ports)
@@ -15,9 +15,10 @@ func merge(old, young Service) Service {
 			out.VIPs = append(out.VIPs, v)
 		}
 	}
+	restored := restoredNodePorts(old, young)
 	for _, p := range old.Ports {
-		if slices.ContainsFunc(young.Ports, func(x Port) bool { return x.Proto == p.Proto && x.NodePort == p.NodePort && x.Port != p.Port }) {
-			p.NodePort = 0 // another port has it now
+		if !restored[p.Key()] {
+			p.NodePort = 0
 		}
 		i := slices.IndexFunc(out.Ports, func(x Port) bool { return x.Key() == p.Key() })
 		if i < 0 {
@@ -30,6 +31,35 @@ func merge(old, young Service) Service {
 		out.Ports[i].Backends = refill(p, young.Ports[i])
 	}
 	return out
+}
+
+// restoredNodePorts returns the ports that get their old NodePort back. A NodePort that another port has now
+// stays there, unless that port gets its own old one back.
+func restoredNodePorts(old, young Service) map[PortKey]bool {
+	type nodePort struct {
+		proto  Protocol
+		number uint16
+	}
+	former, holder, current := map[nodePort]Port{}, map[nodePort]PortKey{}, map[PortKey]uint16{}
+	for _, p := range old.Ports {
+		former[nodePort{p.Proto, p.NodePort}] = p
+	}
+	for _, p := range young.Ports {
+		holder[nodePort{p.Proto, p.NodePort}] = p.Key()
+		current[p.Key()] = p.NodePort
+	}
+	restored := map[PortKey]bool{}
+	for _, p := range old.Ports {
+		for p.NodePort != 0 && !restored[p.Key()] {
+			other, taken := holder[nodePort{p.Proto, p.NodePort}]
+			if taken && other != p.Key() && !restored[other] {
+				break
+			}
+			restored[p.Key()] = true
+			p = former[nodePort{p.Proto, current[p.Key()]}] // its NodePort of young is free again
+		}
+	}
+	return restored
 }
 
 // refill returns the backends of young, and those of old of a family that young lacks.

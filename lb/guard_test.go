@@ -250,6 +250,37 @@ func TestGuardServesNewServicesMeanwhile(t *testing.T) {
 	s.wantServed(services, 10, 40)
 }
 
+// Each frontend of the old state is there, at its old port or at the one that has its NodePort now.
+func TestMergeRetainsNodePorts(t *testing.T) {
+	service := func(nodePorts ...uint16) Service {
+		s := Service{VIPs: []VIP{{Addr: netip.MustParseAddr("10.9.0.1"), Kind: NodePort}}}
+		for i, n := range nodePorts {
+			s.Ports = append(s.Ports, Port{Proto: TCP, Port: uint16(80 + i), NodePort: n})
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		name             string
+		old, young, want []uint16
+	}{
+		{"a NodePort less", []uint16{30001, 30002}, []uint16{0, 30002}, []uint16{30001, 30002}},
+		{"another one", []uint16{30001}, []uint16{30009}, []uint16{30001}},
+		{"swapped", []uint16{30001, 30002}, []uint16{30002, 30001}, []uint16{30002, 30001}},
+		{"moved along", []uint16{30001, 30002}, []uint16{30002, 30003}, []uint16{30001, 30002}},
+		{"moved along by three", []uint16{30001, 30002, 30003}, []uint16{30002, 30003, 30004}, []uint16{30001, 30002, 30003}},
+		{"taken by a new port", []uint16{30001}, []uint16{30004, 30001}, []uint16{30004, 30001}},
+		{"taken by a port that stays", []uint16{30001, 30002}, []uint16{30002}, []uint16{30001, 30002}},
+	} {
+		merged := merge(service(tt.old...), service(tt.young...))
+		if diff := cmp.Diff(service(tt.want...).Ports, merged.Ports); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if lost := without(service(tt.old...).Frontends(), merged.Frontends()); len(lost) > 0 {
+			t.Errorf("%s: lost %v", tt.name, lost)
+		}
+	}
+}
+
 func TestGuardEndsByConfirmation(t *testing.T) {
 	s, services := newGuardStory(t)
 	if s.Release("prod") || s.Release("nobody") {
