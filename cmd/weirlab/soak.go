@@ -21,8 +21,9 @@ import (
 const soaked = "WEIR_SOAK=1"
 
 // soakStages are the tests that are slow by nature. Each has a small form in make test. One takes an hour at most,
-// but for churn, which takes as many as HOURS gives.
-func soakStages(churn time.Duration) []stage {
+// but for churn, which takes as many as HOURS gives. Seeds is a file: the differential test goes on after those
+// that have passed.
+func soakStages(churn time.Duration, seeds string) []stage {
 	e2e := func(kernel, run, skip string, env ...string) func(context.Context, *stages) error {
 		return func(ctx context.Context, s *stages) error {
 			return s.boxes(ctx, kernel, run, skip, append(env, soaked), "weir/cmd/weirlab/e2e")
@@ -54,7 +55,7 @@ func soakStages(churn time.Duration) []stage {
 		{"conformance: five columns on 7", 15 * time.Minute, e2e("uml-new", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},
 		{"conformance-old: nftables on 6.1, built here", 30 * time.Minute, e2e("uml-6.1", exactly(nftablesColumns), "", "WEIR_CONFORMANCE=all")},
 		{"conformance-debian: iptables on Debian's binary of 6.1", 20 * time.Minute, e2e("uml-old", exactly(iptablesColumns), "", "WEIR_CONFORMANCE=all")},
-		{"differential: 50 seeds, beside kube-proxy", 60 * time.Minute, e2e("uml-new", "^TestDifferential$", "", "WEIR_DIFFERENTIAL=1-50")},
+		{"differential: 50 seeds, beside kube-proxy", 60 * time.Minute, e2e("uml-new", "^TestDifferential$", "", "WEIR_DIFFERENTIAL=1-50", "WEIR_DIFFERENTIAL_RECORD="+seeds)},
 		{"drill: all events in all modes, beside keepalived", 40 * time.Minute, self("drill")},
 		{"bench: full sizes, beside ipvsadm and kube-proxy", 40 * time.Minute, self("bench")},
 		{"churn: everything changes, a victim is served", churn + 15*time.Minute, e2e("uml-new", "^TestChurn$", "", fmt.Sprintf("WEIR_CHURN=%s", churn))},
@@ -107,7 +108,14 @@ func soakCommand() *cobra.Command {
 		if err := done.load(); err != nil {
 			return err
 		}
-		stages := soakStages(time.Duration(hours * float64(time.Hour)))
+		seeds, err := filepath.Abs(filepath.Join("artifacts", "soak", commit+"-seeds.txt"))
+		if err != nil {
+			return err
+		}
+		if afresh && !short && (len(only) == 0 || slices.Contains(only, "differential")) {
+			_ = os.Remove(seeds) // it may not be there
+		}
+		stages := soakStages(time.Duration(hours*float64(time.Hour)), seeds)
 		if short {
 			done, stages = ledger{}, shortSoakStages()
 		}

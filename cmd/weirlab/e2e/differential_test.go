@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +25,45 @@ import (
 // differentialSeeds in the environment selects seeds, and the number of Services of each:
 // WEIR_DIFFERENTIAL=17, 1-50 or 17/10. Without it a short form is run.
 const differentialSeeds = "WEIR_DIFFERENTIAL"
+
+// differentialRecord in the environment names a file with a line for each seed that was compared. Seeds that
+// have passed are not compared again, so that a run may end at any moment and go on later.
+const differentialRecord = "WEIR_DIFFERENTIAL_RECORD"
+
+// seedRecord has the seeds that have passed. The zero value has no file.
+type seedRecord struct {
+	path   string
+	passed map[string]bool
+}
+
+func readSeeds(path string) (seedRecord, error) {
+	r := seedRecord{path, map[string]bool{}}
+	text, err := os.ReadFile(path)
+	if path == "" || errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, passed := strings.CutSuffix(strings.TrimSpace(line), ": passed"); passed {
+			r.passed[name] = true
+		}
+	}
+	return r, err
+}
+
+func (r seedRecord) add(name string, passed bool) error {
+	if r.path == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(r.path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s: %s\n", name, map[bool]string{true: "passed", false: "FAILED"}[passed])
+	return errors.Join(err, f.Close())
+}
 
 // seedRange is what differentialSeeds selects.
 type seedRange struct {
@@ -63,10 +105,29 @@ func TestDifferential(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	record, err := readSeeds(os.Getenv(differentialRecord))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := newConformanceOn(t, differentialSite())
 	c.becomeComparable(t)
+	limit, limited := t.Deadline()
+	var slowest time.Duration
 	for seed := seeds.first; seed <= seeds.last; seed++ {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { c.differential(t, seed, seeds.services) })
+		name := fmt.Sprintf("seed %d, %d Services", seed, seeds.services)
+		if record.passed[name] {
+			t.Logf("%s: passed before", name)
+			continue
+		}
+		if limited && time.Until(limit) < 2*slowest {
+			t.Fatalf("the time is over before %s; the next run goes on there", name)
+		}
+		begin := time.Now()
+		passed := t.Run(name, func(t *testing.T) { c.differential(t, seed, seeds.services) })
+		slowest = max(slowest, time.Since(begin))
+		if err := record.add(name, passed); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

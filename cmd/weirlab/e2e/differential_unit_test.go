@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"maps"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,6 +81,23 @@ func TestDifferentialSeeds(t *testing.T) {
 	}
 	if _, err := parseSeeds("all"); err == nil {
 		t.Error("\"all\" is accepted")
+	}
+}
+
+func TestDifferentialGoesOnAfterPassedSeeds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "soak", "seeds.txt")
+	record, err := readSeeds(path)
+	if err != nil || len(record.passed) > 0 {
+		t.Fatalf("without a file: %+v, %v", record, err)
+	}
+	for name, passed := range map[string]bool{"seed 1, 30 Services": true, "seed 2, 30 Services": false, "seed 3, 10 Services": true} {
+		if err := record.add(name, passed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record, err = readSeeds(path)
+	if want := map[string]bool{"seed 1, 30 Services": true, "seed 3, 10 Services": true}; err != nil || !maps.Equal(record.passed, want) {
+		t.Errorf("%v, %v, want %v", record.passed, err, want)
 	}
 }
 
