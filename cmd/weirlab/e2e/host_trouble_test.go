@@ -29,6 +29,7 @@ func TestHostTrouble(t *testing.T) {
 		{"the certificate of the API server expires", (*hostTrouble).expired},
 		{"a flood of SYNs", (*hostTrouble).synFlood},
 		{"the table of connections is full", (*hostTrouble).fullTable},
+		{"weir panics", (*hostTrouble).panics},
 		{"weir gets no more memory", (*hostTrouble).noMemory},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(h, t) })
