@@ -3,6 +3,7 @@ package k8ssync
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -11,13 +12,16 @@ import (
 func bigCluster(n int) *objects {
 	o := newObjects(most)
 	for i := range n {
-		name := fmt.Sprintf("service-%05d", i)
+		space, name := "bench", fmt.Sprintf("service-%05d", i)
+		if i >= most.services/2 {
+			space = "more" // no namespace may have more than half
+		}
 		o.put(&service{
-			key: key{"bench", name}, UID: "6f5c1c8e-5d0e-4e4e-9f7e-" + fmt.Sprintf("%012d", i), Created: time.Unix(int64(i), 0).UTC(), Type: "ClusterIP",
+			key: key{space, name}, UID: "6f5c1c8e-5d0e-4e4e-9f7e-" + fmt.Sprintf("%012d", i), Created: time.Unix(int64(i), 0).UTC(), Type: "ClusterIP",
 			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
 			Ports:      []servicePort{{Name: "http", Proto: "TCP", Port: 80}},
 		}, time.Time{}, time.Time{})
-		sl := &slice{key: key{"bench", name + "-x"}, Service: name, Ports: []slicePort{{"http", "TCP", 8080}}}
+		sl := &slice{key: key{space, name + "-x"}, Service: name, Ports: []slicePort{{"http", "TCP", 8080}}}
 		for e := range 10 {
 			sl.Endpoints = append(sl.Endpoints, endpoint{
 				Addr: netip.AddrFrom4([4]byte{10, byte(128 + i>>8), byte(i), byte(e)}), Node: fmt.Sprintf("node-%d", e), Zone: "a", Ready: true, Serving: true,
@@ -87,4 +91,38 @@ func BenchmarkFlush(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkHeapOfCluster reports the heap of a cluster that is synced: its objects, and with them the Services that
+// were made of them. It is no measurement of weir with an API server, whose lists need more for a moment.
+func BenchmarkHeapOfCluster(b *testing.B) {
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc) / (1 << 20)
+	}
+	for _, n := range []int{10_000, 50_000} {
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				before := heap()
+				cfg := testConfig("")
+				cfg.Budget.Namespace, cfg.Budget.Cluster = 10_000_000, 10_000_000
+				c := New(cfg, silentLog())
+				c.store.live = bigCluster(n)
+				for _, f := range c.conn.feeds {
+					f.state.listed = true
+				}
+				b.ReportMetric(heap()-before, "objects-MiB")
+				c.translation.flush()
+				u, _ := c.Take()
+				if len(u.Put) != n {
+					b.Fatal(len(u.Put))
+				}
+				b.ReportMetric(heap()-before, "all-MiB")
+				runtime.KeepAlive(c)
+				runtime.KeepAlive(u)
+			}
+		})
+	}
 }
