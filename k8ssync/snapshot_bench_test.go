@@ -94,7 +94,7 @@ func BenchmarkFlush(b *testing.B) {
 }
 
 // BenchmarkHeapOfCluster reports the heap of a cluster that is synced: its objects, and with them the Services that
-// were made of them. It is no measurement of weir with an API server, whose lists need more for a moment.
+// were made of them. It is no measurement of weir with an API server: lists need more for a moment.
 func BenchmarkHeapOfCluster(b *testing.B) {
 	heap := func() float64 {
 		runtime.GC()

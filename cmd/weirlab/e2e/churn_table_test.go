@@ -89,6 +89,10 @@ func (c *churn) results() (rows []result) {
 				unit, scale = " MiB", 1<<20
 			}
 			now, lives := b.trend(name)
+			if now.samples == 0 {
+				row(b.box.Name()+" "+name, "no daemon of %d lived long enough", lives)
+				continue
+			}
 			row(b.box.Name()+" "+name, "%.0f to %.0f%s, slope %+.1f%s/h in %d samples of %d lives, fit %.2f",
 				now.min/scale, now.max/scale, unit, now.perHour/scale, unit, now.samples, lives, now.fit)
 		}
