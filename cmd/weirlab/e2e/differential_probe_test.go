@@ -6,7 +6,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -71,8 +73,9 @@ const (
 	unseen = 1e-7
 	// batch is the largest number of visits at about the same time.
 	batch = 10
-	// probing limits the targets that are visited at the same time.
-	probing = 24
+	// probing limits the targets that are visited at the same time, and waiting is the time after which a
+	// visit is no load any more: it waits for an answer that a dropped packet does not get.
+	probing, waiting = 24, 500 * time.Millisecond
 )
 
 // visitsWithout is the number of visits that see no further backend until a set of n is complete: a
@@ -99,9 +102,14 @@ func (c *conformance) probeAll(t testing.TB, all []probe) map[probe]probed {
 	t.Helper()
 	results := make([]probed, len(all))
 	var g errgroup.Group
-	g.SetLimit(probing)
+	g.SetLimit(4 * probing)
+	busy := make(chan struct{}, probing)
 	for i, p := range all {
 		g.Go(func() error {
+			busy <- struct{}{}
+			waits := sync.OnceFunc(func() { <-busy })
+			defer waits()
+			defer time.AfterFunc(waiting, waits).Stop()
 			results[i] = c.probe(t, p)
 			return nil
 		})
