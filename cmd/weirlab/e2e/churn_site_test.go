@@ -195,7 +195,7 @@ func (b *churnBox) daemonOff(ctx context.Context, sig syscall.Signal) error {
 }
 
 func (b *churnBox) readStatus(ctx context.Context) (doc statusDoc, err error) {
-	text, err := b.box.Get(ctx, "unix", "/run/weir/weir.sock", documents["status"])
+	text, err := lab.Get(ctx, b.box, "unix", "/run/weir/weir.sock", documents["status"])
 	if err != nil {
 		return doc, err
 	}

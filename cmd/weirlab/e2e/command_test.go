@@ -81,7 +81,7 @@ func readingCommands(t *testing.T, s *site) {
 	}
 	for command, path := range documents { // what weirJSON takes for the command's output
 		out := s.call(t, append(strings.Fields(command), "-o", "json")...)
-		text, err := s.box.Get(within(t, time.Minute), "unix", "/run/weir/weir.sock", path)
+		text, err := lab.Get(within(t, time.Minute), s.box, "unix", "/run/weir/weir.sock", path)
 		if fails := out.Code > 1; fails || err != nil {
 			if !fails || err == nil {
 				t.Errorf("weir %s: exit code %d, and the daemon's answer: %v", command, out.Code, err)

@@ -121,7 +121,7 @@ var documents = map[string]string{
 func (s *site) weirJSON(t testing.TB, doc any, args ...string) {
 	t.Helper()
 	if path, ok := documents[strings.Join(args, " ")]; ok {
-		text, err := s.box.Get(within(t, 30*time.Second), "unix", "/run/weir/weir.sock", path)
+		text, err := lab.Get(within(t, 30*time.Second), s.box, "unix", "/run/weir/weir.sock", path)
 		must(t, err)
 		if err := json.Unmarshal([]byte(text), doc); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, text)
@@ -140,7 +140,7 @@ func (s *site) weirJSON(t testing.TB, doc any, args ...string) {
 // metric reads one sample from /metrics; name may have labels.
 func (s *site) metric(t testing.TB, name string) float64 {
 	t.Helper()
-	text, err := s.box.Get(within(t, 30*time.Second), "tcp", "127.0.0.1:10266", "/metrics")
+	text, err := lab.Get(within(t, 30*time.Second), s.box, "tcp", "127.0.0.1:10266", "/metrics")
 	must(t, err)
 	areDocumented(t, text)
 	for line := range strings.Lines(text) {

@@ -12,7 +12,7 @@ import (
 
 // meter counts the processor time of a test with all its machines, in a control group (cgroups(7),
 // version 2) of its own. What the kernel of this machine adds up for a process lacks its machines: they
-// are killed, and nobody waits for them.
+// are killed without a wait for their end.
 type meter struct {
 	folder *os.File
 }

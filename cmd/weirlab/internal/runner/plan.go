@@ -66,7 +66,7 @@ func (r room) with(t Test) room    { return room{r.places + t.cores(), r.load + 
 func (r room) without(t Test) room { return room{r.places - t.cores(), r.load - t.load()} }
 
 // next is the first of the tests that fits on a machine beside those that use it, and -1 if none does.
-// A test that never fits runs alone.
+// A test that never fits runs by itself.
 func next(tests []Test, used, all room) int {
 	return slices.IndexFunc(tests, func(t Test) bool {
 		sum := used.with(t)
