@@ -259,7 +259,7 @@ func (r *run) finish(result Result, again bool) {
 			fmt.Fprintf(r.Out, " (%d subtests)", result.Counts.Passed-1)
 		}
 		fmt.Fprintln(r.Out)
-		r.known[result.Key()] = known{Seconds: tenths(result.Took), Used: tenths(result.Used), Cores: result.Cores}
+		r.known[result.Key()] = r.known[result.Key()].after(result)
 	}
 }
 

@@ -58,6 +58,22 @@ func TestNextFits(t *testing.T) {
 	}
 }
 
+func TestLongerTimesCountInSmallSteps(t *testing.T) {
+	long, short := Result{Took: time.Minute, Used: 9 * time.Second}, Result{Took: 5 * time.Second}
+	for _, tc := range []struct {
+		name string
+		last known
+		r    Result
+		want float64
+	}{
+		{"the first", known{}, long, 60}, {"longer", known{Seconds: 10}, long, 11}, {"shorter", known{Seconds: 10}, short, 5},
+	} {
+		if got := tc.last.after(tc.r); got.Seconds != tc.want || got.Used != tenths(tc.r.Used) {
+			t.Errorf("%s: %+v, want %v seconds", tc.name, got, tc.want)
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	one := Test{Package: Package{Name: "p"}, Name: "TestOne"}
 	for _, tc := range []struct {

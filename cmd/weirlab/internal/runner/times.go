@@ -18,6 +18,19 @@ type known struct {
 	Cores   int     `json:"cores"`
 }
 
+// slower limits the known time of a test to that of the run before, times this.
+const slower = 1.1
+
+// after is what is known after one more run. Beside others a test takes longer than by itself, so
+// a longer time counts in small steps: otherwise a busy machine would make the test seem less busy.
+func (k known) after(r Result) known {
+	seconds := tenths(r.Took)
+	if k.Seconds > 0 {
+		seconds = min(seconds, slower*k.Seconds)
+	}
+	return known{Seconds: seconds, Used: tenths(r.Used), Cores: r.Cores}
+}
+
 func loadTimes(path string) (times, error) {
 	t := times{}
 	text, err := os.ReadFile(path)
