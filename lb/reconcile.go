@@ -183,7 +183,7 @@ func (r *Reconciler) Lost(ids []Object) []Object {
 		}
 	}
 	var lost []Object
-	for _, id := range slices.Concat(ids, r.have.membersOf(sets)) {
+	for _, id := range slices.Concat(ids, membersOf(&r.have.Table, sets)) {
 		if o, ok := r.have.Get(id); ok {
 			lost = append(lost, o)
 			r.have.record(id, nil)

@@ -307,7 +307,7 @@ func (t *Table) edit(f Frontend) *virtual {
 
 // DropMembers removes all members of a set.
 func (t *Table) DropMembers(set IPSet) {
-	for _, m := range t.membersOf(map[IPSet]bool{set: true}) {
+	for _, m := range membersOf(t, map[IPSet]bool{set: true}) {
 		t.Delete(m)
 	}
 }

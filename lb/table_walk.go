@@ -86,7 +86,7 @@ func (t *Table) Mappings() iter.Seq[Member] {
 }
 
 // membersOf returns the IDs of the members of some sets, in no order.
-func (t *Table) membersOf(sets map[IPSet]bool) (out []Object) {
+func membersOf(t *Table, sets map[IPSet]bool) (out []Object) {
 	if len(sets) == 0 {
 		return nil
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"time"
 
@@ -68,10 +67,7 @@ func (p *passes) audited(ctx context.Context, audit *lb.Audit) {
 }
 
 // sync programs the changes.
-func (p *passes) sync(ctx context.Context) {
-	p.pass(ctx, p.target.rec.Sync)
-	p.progress.lastWrite = time.Now()
-}
+func (p *passes) sync(ctx context.Context) { p.pass(ctx, p.target.rec.Sync) }
 
 // audit is the first pass. It reads the whole kernel, unless the checks needed that already, and returns the error of it.
 func (p *passes) audit(ctx context.Context) error {
@@ -82,7 +78,7 @@ func (p *passes) audit(ctx context.Context) error {
 // endAudit runs the pass at the end of an audit.
 func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
 	p.target.changes.services++ // foreign virtual servers may have come or gone
-	wrote := false
+	floor := p.progress.floor
 	p.pass(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
 		rep, err := f(ctx, now)
 		if len(rep.Drift) > 0 || err != nil || !p.progress.ready {
@@ -91,19 +87,16 @@ func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time
 		if ctx.Err() == nil {
 			p.progress.audits.Audited(time.Now(), p.target.cfg.Kernel.SyncPeriod, err)
 		}
-		wrote = len(rep.Ops)+rep.Failed > 0
+		if len(rep.Ops)+rep.Failed > 0 {
+			floor = time.Now()
+		}
 		return rep, err
 	})
-	if wrote {
-		p.progress.lastWrite = time.Now()
-	}
+	p.progress.floor = floor // a change does not wait after an audit without repairs
 }
 
-// floor returns the time at which min_sync_period allows the next pass. A change does not wait after an audit without
-// repairs.
-func (p *passes) floor() time.Time {
-	return p.progress.lastWrite.Add(p.target.cfg.Kernel.MinSyncPeriod)
-}
+// floor returns the time at which min_sync_period allows the next pass.
+func (p *passes) floor() time.Time { return p.progress.floor.Add(p.target.cfg.Kernel.MinSyncPeriod) }
 
 // due returns the time of the next pass if nothing more happens.
 func (p *passes) due() time.Time {
@@ -168,7 +161,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	if err != nil && err.Error() != known {
 		p.log.Error("kernel not readable; it stays as it is", "error", err)
 	}
-	p.progress.lastPass, p.progress.waiting = time.Now(), rep.Deferred
+	p.progress.lastPass, p.progress.floor, p.progress.waiting = time.Now(), time.Now(), rep.Deferred
 	if err == nil {
 		p.target.vips.Set(lb.CheckMarks(p.target.rec))
 		p.counter.Ask(p.target.rec.UncountedDrains(p.progress.lastPass))
@@ -194,11 +187,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	if first { // after publish: a client may ask for the status immediately
 		supervise.Notify("READY=1")
 		supervise.FreeMemory()
-		level := slog.LevelInfo
-		if rep.Failed > 0 { // the errors are in the log
-			level = slog.LevelWarn
-		}
-		p.log.Log(ctx, level, "ready", "services", p.target.rec.Catalog().Len(), "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
+		kernelmode.LogReady(p.log, rep, p.target.rec.Catalog().Len(), took)
 	}
 	supervise.Notify("STATUS=" + p.published.statusWith(p.sources.pools.Last().Addresses).Line())
 }

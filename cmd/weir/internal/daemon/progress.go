@@ -13,11 +13,10 @@ type progress struct {
 	ready    bool // the kernel has had the first state
 	audits   kernelmode.Audits
 	lastPass time.Time
-	// lastWrite is the end of the last pass for changes or with repairs.
-	lastWrite time.Time
-	since     time.Time // of the first change that no pass has handled; zero without a change
-	waiting   int       // deletions that wait for a source
-	drift     uint64
+	floor    time.Time // the end of the last pass for changes or with repairs
+	since    time.Time // of the first change that no pass has handled; zero without a change
+	waiting  int       // deletions that wait for a source
+	drift    uint64
 }
 
 // changed records that a pass is due for a change at now.
@@ -28,9 +27,8 @@ func (p *progress) changed(now time.Time) {
 }
 
 // take returns since, and clears it: a pass handles all changes.
-func (p *progress) take() time.Time {
-	since := p.since
-	p.since = time.Time{}
+func (p *progress) take() (since time.Time) {
+	since, p.since = p.since, time.Time{}
 	return since
 }
 

@@ -29,3 +29,12 @@ func LogReport(log *slog.Logger, rep lb.Report, because string, took time.Durati
 		log.Error("op failed; retrying", "error", err)
 	}
 }
+
+// LogReady logs the end of the first pass. Its errors are in the log already.
+func LogReady(log *slog.Logger, rep lb.Report, services int, took time.Duration) {
+	level := slog.LevelInfo
+	if rep.Failed > 0 {
+		level = slog.LevelWarn
+	}
+	log.Log(context.Background(), level, "ready", "services", services, "ops", len(rep.Ops), "failed", rep.Failed, "took", took)
+}
