@@ -85,6 +85,14 @@ func (h *kernelState) checks(f Frontend, backend netip.Addr) bool {
 	return v != nil && len(v.reals) == 1 && v.reals[0].server(f).Addr == netip.AddrPortFrom(backend, 0)
 }
 
+// takenFor reports whether the virtual server of f prevents checks of a backend by its mark. One without a
+// real server does not: a process that was killed between the two left it, and the next one has to
+// find the same mark.
+func (h *kernelState) takenFor(f Frontend, backend netip.Addr) bool {
+	v := h.fronts[f]
+	return h.Has(VirtualServer{Frontend: f}) && len(v.reals) > 0 && !h.checks(f, backend)
+}
+
 // CheckMarks returns the marks of the backends that are checked at the VIPs, as far as the kernel
 // has their virtual servers: those of each Service for which they may have changed since the last
 // call. So its cost is the size of the change.

@@ -211,7 +211,10 @@ func (ms *marks) free(key MarkKey) uint32 {
 			continue
 		}
 		_, used := ms.byMark[f.Mark]
-		held := ms.have.Has(VirtualServer{Frontend: f}) && !ms.have.checks(f, key.Backend)
+		held := ms.have.Has(VirtualServer{Frontend: f})
+		if key.Checks() {
+			held = ms.have.takenFor(f, key.Backend)
+		}
 		if !used && !held && !ms.facts.Foreign[f] {
 			return f.Mark
 		}
