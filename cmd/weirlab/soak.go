@@ -112,6 +112,9 @@ func soakCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if strings.HasSuffix(commit, "-dirty") {
+			seeds = "" // the next run may be of other sources
+		}
 		if afresh && !short && (len(only) == 0 || slices.Contains(only, "differential")) {
 			_ = os.Remove(seeds) // it may not be there
 		}

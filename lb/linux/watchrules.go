@@ -128,9 +128,9 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 	return append(lost, lostServers(servers, r.servers())...), true, nil
 }
 
-// lostFromTable returns the rules if another program has changed them in weir's own table, with the
-// sets that it has removed. It reads no members and no virtual servers, of which there may be
-// thousands.
+// lostFromTable returns the rules if another program has changed them in weir's own table. If no chain is
+// left, it returns the sets that are gone, too; but nothing without IPVS, where an audit writes all. It
+// reads no members and no virtual servers, of which there may be thousands.
 func (r *rules) lostFromTable(ctx context.Context) ([]lb.Object, error) {
 	same, err := r.nft.observe(ctx)
 	if err != nil || same {

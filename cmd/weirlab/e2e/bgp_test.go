@@ -63,6 +63,7 @@ func (s *bgpSite) hearWhatIsServed(t *testing.T) {
 	}
 	t.Log(s.box.Must(t, s.weir, "bgp", "neighbors"))
 	t.Log(s.box.Must(t, s.weir, "bgp", "routes"))
+	s.printsDocuments(t, "bgp neighbors", "bgp routes")
 	if out := s.box.Must(t, s.weir, "bgp", "routes"); !strings.Contains(out, "192.0.2.20") || !strings.Contains(out, "no-backend") {
 		t.Errorf("nothing is said of the VIP without backends:\n%s", out)
 	}

@@ -33,10 +33,13 @@ func (c *churn) save() string {
 	for _, r := range c.results() {
 		fmt.Fprintf(&text, "%s: %s\n", r.what, r.value)
 	}
-	folder := artifactsFolder()
+	folder, name := artifactsFolder(), "churn.txt"
+	if os.Getenv(churnLength) == "" {
+		name = "churn-short.txt" // the table of hours stays
+	}
 	err := os.MkdirAll(folder, 0o755)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "churn.txt"), []byte(text.String()), 0o644)
+		err = os.WriteFile(filepath.Join(folder, name), []byte(text.String()), 0o644)
 	}
 	if err != nil {
 		c.t.Errorf("write the table: %v", err)

@@ -14,6 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// churnLength names the environment variable with the length of the churn.
+const churnLength = "WEIR_CHURN"
+
 // TestChurn changes everything at once, for a minute or for WEIR_CHURN: Services, endpoints, Nodes, the
 // boxes of a fleet, the router, configurations and the API server, and a tenant is hostile. A Service
 // that never changes has requests all the time. The invariants are checked all the time, too:
@@ -27,14 +30,14 @@ import (
 //
 // WEIR_SEED repeats the actions of a run in their order. All actions are logged with their time. The table
 // of results is printed last, also if a signal or the limit of the test ends the run early, and every five
-// minutes, to churn.txt in the artifacts, too.
+// minutes, to churn.txt in the artifacts, too, or churn-short.txt without WEIR_CHURN.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	length := time.Minute
-	if text := os.Getenv("WEIR_CHURN"); text != "" {
+	if text := os.Getenv(churnLength); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
-			t.Fatalf("WEIR_CHURN: %v", err)
+			t.Fatalf("%s: %v", churnLength, err)
 		}
 	}
 	c := newChurn(t, seedOf(t), length)

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -45,20 +44,6 @@ func (s *site) call(t testing.TB, args ...string) lab.Output {
 	return out
 }
 
-// keysOf returns the keys of a JSON document at the top, or its length if it is a list.
-func keysOf(t testing.TB, text string) any {
-	t.Helper()
-	var doc any
-	must(t, json.Unmarshal([]byte(text), &doc))
-	switch d := doc.(type) {
-	case map[string]any:
-		return slices.Sorted(maps.Keys(d))
-	case []any:
-		return len(d)
-	}
-	return doc
-}
-
 func readingCommands(t *testing.T, s *site) {
 	s.run(t, service("web", "affinity_timeout = \"300s\"")+echoes(allWebs, ""))
 	conns := holdMany(t, 3, s.client1, echo4, echo6)
@@ -79,19 +64,7 @@ func readingCommands(t *testing.T, s *site) {
 			}
 		}
 	}
-	for command, path := range documents { // what weirJSON takes for the command's output
-		out := s.call(t, append(strings.Fields(command), "-o", "json")...)
-		text, err := lab.Get(within(t, time.Minute), s.box, "unix", "/run/weir/weir.sock", path)
-		if fails := out.Code > 1; fails || err != nil {
-			if !fails || err == nil {
-				t.Errorf("weir %s: exit code %d, and the daemon's answer: %v", command, out.Code, err)
-			}
-			continue
-		}
-		if diff := cmp.Diff(keysOf(t, text), keysOf(t, out.Stdout)); diff != "" {
-			t.Errorf("the keys of %s, and of weir %s (-want +got):\n%s", path, command, diff)
-		}
-	}
+	s.printsDocuments(t, "status", "services", "health", "pools")
 	// The same virtual and real servers as ipvsadm, weights and counters too,
 	// but for the anchor.
 	words := func(text string) []string {

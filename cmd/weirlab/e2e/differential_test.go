@@ -30,14 +30,14 @@ const differentialSeeds = "WEIR_DIFFERENTIAL"
 // have passed are not compared again, so that a run may end at any moment and go on later.
 const differentialRecord = "WEIR_DIFFERENTIAL_RECORD"
 
-// seedRecord has the seeds that have passed. The zero value has no file.
+// seedRecord has the results of seeds. The zero value has no file.
 type seedRecord struct {
-	path   string
-	passed map[string]bool
+	path           string
+	passed, failed map[string]bool
 }
 
 func readSeeds(path string) (seedRecord, error) {
-	r := seedRecord{path, map[string]bool{}}
+	r := seedRecord{path, map[string]bool{}, map[string]bool{}}
 	text, err := os.ReadFile(path)
 	if path == "" || errors.Is(err, fs.ErrNotExist) {
 		return r, nil
@@ -45,6 +45,8 @@ func readSeeds(path string) (seedRecord, error) {
 	for line := range strings.Lines(string(text)) {
 		if name, passed := strings.CutSuffix(strings.TrimSpace(line), ": passed"); passed {
 			r.passed[name] = true
+		} else if name, failed := strings.CutSuffix(strings.TrimSpace(line), ": FAILED"); failed {
+			r.failed[name] = true
 		}
 	}
 	return r, err
@@ -115,6 +117,9 @@ func TestDifferential(t *testing.T) {
 	var slowest time.Duration
 	for seed := seeds.first; seed <= seeds.last; seed++ {
 		name := fmt.Sprintf("seed %d, %d Services", seed, seeds.services)
+		if record.failed[name] && record.passed[name] {
+			t.Errorf("%s: failed, and passed later with the same sources; soak --again forgets both", name)
+		}
 		if record.passed[name] {
 			t.Logf("%s: passed before", name)
 			continue
@@ -123,6 +128,9 @@ func TestDifferential(t *testing.T) {
 			t.Fatalf("the time is over before %s; the next run goes on there", name)
 		}
 		begin := time.Now()
+		if record.failed[name] {
+			t.Errorf("%s: failed before, with the same sources", name)
+		}
 		passed := t.Run(name, func(t *testing.T) { c.differential(t, seed, seeds.services) })
 		slowest = max(slowest, time.Since(begin))
 		if err := record.add(name, passed); err != nil {

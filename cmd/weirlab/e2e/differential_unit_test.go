@@ -99,6 +99,9 @@ func TestDifferentialGoesOnAfterPassedSeeds(t *testing.T) {
 	if want := map[string]bool{"seed 1, 30 Services": true, "seed 3, 10 Services": true}; err != nil || !maps.Equal(record.passed, want) {
 		t.Errorf("%v, %v, want %v", record.passed, err, want)
 	}
+	if want := map[string]bool{"seed 2, 30 Services": true}; !maps.Equal(record.failed, want) {
+		t.Errorf("failed: %v, want %v", record.failed, want)
+	}
 }
 
 // The comparison ignores the choice of affinity among the backends of the Service, and nothing else.

@@ -237,6 +237,7 @@ func (k *kin) oneOwner(t *testing.T) {
 	}
 	figure(t, "members: addresses by owner", got)
 	t.Logf("\n%s\n%s", k.call(t, "members").Stdout, k.call(t, "explain", kinVIPs[0]).Stdout)
+	k.boxes[0].printsDocuments(t, "members")
 }
 
 // rotate exchanges the key as in the reference: both know the new one, both use it, both forget the

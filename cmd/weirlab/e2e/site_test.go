@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +17,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/internal/traffic"
@@ -108,8 +112,7 @@ func (s *site) cleanSlate(t testing.TB) {
 	s.box.Must(t, s.weir, "cleanup")
 }
 
-// documents are the paths of the daemon's socket that commands read. Each prints the document as it is; TestCommand
-// runs them all.
+// documents are the paths of the daemon's socket that commands read, and print: see printsDocuments.
 var documents = map[string]string{
 	"status": "/status", "members": "/members", "health": "/health", "services": "/services", "pools": "/pools",
 	"bgp neighbors": "/bgp/neighbors", "bgp routes": "/bgp/routes",
@@ -135,6 +138,38 @@ func (s *site) weirJSON(t testing.TB, doc any, args ...string) {
 	if err := json.Unmarshal([]byte(out.Stdout), doc); err != nil {
 		t.Fatalf("%v: %v\n%s", args, err, out.Stdout)
 	}
+}
+
+// printsDocuments requires that commands print the documents that weirJSON takes for their output: the same
+// keys, or as many entries of a list.
+func (s *site) printsDocuments(t testing.TB, commands ...string) {
+	t.Helper()
+	for _, command := range commands {
+		out, err := s.box.Run(within(t, time.Minute), append(append([]string{s.weir}, strings.Fields(command)...), "-o", "json")...)
+		if err != nil && out.Code > 1 {
+			t.Errorf("weir %s: %v", command, err)
+			continue
+		}
+		text, err := lab.Get(within(t, time.Minute), s.box, "unix", "/run/weir/weir.sock", documents[command])
+		must(t, err)
+		if diff := cmp.Diff(keysOf(t, text), keysOf(t, out.Stdout)); diff != "" {
+			t.Errorf("the keys of %s, and of weir %s (-want +got):\n%s", documents[command], command, diff)
+		}
+	}
+}
+
+// keysOf returns the keys of a JSON document at the top, or its length if it is a list.
+func keysOf(t testing.TB, text string) any {
+	t.Helper()
+	var doc any
+	must(t, json.Unmarshal([]byte(text), &doc))
+	switch d := doc.(type) {
+	case map[string]any:
+		return slices.Sorted(maps.Keys(d))
+	case []any:
+		return len(d)
+	}
+	return doc
 }
 
 // metric reads one sample from /metrics; name may have labels.

@@ -85,7 +85,7 @@
 // # Processors
 //
 // A lab leases a place on a processor of this machine for each of its boxes, and pins them to it. Each
-// processor has two places. A lab waits until others, also in other processes, have released enough.
+// processor has four places. A lab waits until others, also in other processes, have released enough.
 // See Lease.
 //
 // # Packets

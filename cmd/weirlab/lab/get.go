@@ -25,17 +25,26 @@ func Get(ctx context.Context, m *Machine, network, address, path string) (string
 	if _, err := m.ask(ctx, req, &text, &bytes.Buffer{}); err != nil {
 		return "", fmt.Errorf("%s: %w", what, err)
 	}
-	response, err := http.ReadResponse(bufio.NewReader(&text), nil)
+	body, err := readAnswer(&text)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", what, err)
+	}
+	return body, nil
+}
+
+// readAnswer reads a whole answer of HTTP. One with another status than 200 is an error.
+func readAnswer(text io.Reader) (string, error) {
+	response, err := http.ReadResponse(bufio.NewReader(text), nil)
+	if err != nil {
+		return "", err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", what, err)
+		return "", err
 	}
 	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %s: %s", what, response.Status, bytes.TrimSpace(body))
+		return "", fmt.Errorf("%s: %s", response.Status, bytes.TrimSpace(body))
 	}
 	return string(body), nil
 }

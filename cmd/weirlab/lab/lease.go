@@ -14,7 +14,8 @@ import (
 )
 
 // places is how many labs share a processor. Labs mostly wait for timers: two processors were idle for more
-// than half of the time with one lab each, and for a third with two.
+// than half of the time with one lab each, and with two while tests with several boxes ran. make test starts
+// no more tests than its processors can serve: see package runner.
 const places = 4
 
 // lease is a place on some of this machine's processors, which no other lab has at the same time: neither
@@ -92,7 +93,7 @@ func takeCPUs(ctx context.Context, n int) (*lease, error) {
 	l := &lease{}
 	for {
 		for i := range places * len(allowed) {
-			place, cpu := i/len(allowed), allowed[i%len(allowed)] // a second place only where all first ones are taken
+			place, cpu := i/len(allowed), allowed[i%len(allowed)] // all first places before the second ones
 			if len(l.cpus) == n || l.has(cpu) {
 				continue
 			}

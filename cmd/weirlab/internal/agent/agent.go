@@ -3,8 +3,8 @@
 // cannot affect.
 //
 // One connection is one request: run a command (with streamed output, signals and an exit code), read
-// a file or write one, or pass a question to a server of the machine. Many connections may be open at a time. The end of a connection ends its
-// command, so that a test that dies leaves no process.
+// a file or write one, or pass a question to a server of the machine. Many connections may be open at
+// a time. The end of a connection ends its command, so that a test that dies leaves no process.
 //
 // It is independent of kernels, sites and tests, and imports nothing else of weir.
 package agent

@@ -66,8 +66,7 @@ func (m *meter) end(otherwise time.Duration) time.Duration {
 	if m == nil {
 		return otherwise
 	}
-	defer m.folder.Close()
-	defer os.Remove(m.folder.Name()) //nolint:errcheck // a process that outlives its test is reported elsewhere
+	defer m.remove()
 	text, err := os.ReadFile(filepath.Join(m.folder.Name(), "cpu.stat"))
 	if err != nil {
 		return otherwise
@@ -77,4 +76,17 @@ func (m *meter) end(otherwise time.Duration) time.Duration {
 		return otherwise
 	}
 	return time.Duration(microseconds) * time.Microsecond
+}
+
+// removeLimit is how long a group may wait for its last processes, which have been killed and still end.
+const removeLimit = 2 * time.Second
+
+// remove kills what is left in the group, and removes it.
+func (m *meter) remove() {
+	defer m.folder.Close()
+	path := m.folder.Name()
+	_ = os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0o644) // since Linux 5.14; else the limit decides
+	for end := time.Now().Add(removeLimit); os.Remove(path) != nil && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
 }

@@ -28,14 +28,14 @@ func (t Test) title() string {
 // usualKernel is what most tests boot.
 const usualKernel = "uml-new"
 
-// unknownSeconds is taken for a test that has never run.
-const unknownSeconds = 30
+// unknownSeconds and unknownLoad, the latter for each box, are taken for a test that has never run.
+const (
+	unknownSeconds = 30
+	unknownLoad    = 0.5
+)
 
 func (t Test) seconds() float64 { return cmp.Or(t.Seconds, unknownSeconds) }
 func (t Test) cores() int       { return max(t.Cores, 1) }
-
-// unknownLoad is taken for a test that has never run, for each of its boxes.
-const unknownLoad = 0.5
 
 // load is how many processors the test keeps busy, on average.
 func (t Test) load() float64 {

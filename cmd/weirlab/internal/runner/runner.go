@@ -272,7 +272,9 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	base := filepath.Join(r.Logs, p.Kernel, filepath.Base(p.Name)+"-"+t.Name)
 	leases := base + ".cores"
 	os.Remove(leases)
-	log, unlogged := os.Create(base + ".log")
+	log := &logFile{}
+	log.file, log.err = os.Create(base + ".log")
+	defer log.close()
 	ctx, cancel := context.WithTimeout(ctx, r.Limit+time.Minute) // the test's own limit prints goroutines, before
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Binary, "-test.run", "^"+regexp.QuoteMeta(t.Name)+"$", "-test.v", "-test.count=1", "-test.timeout", r.Limit.String())
@@ -284,11 +286,7 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // labs have groups of their own
 	cmd.WaitDelay = grace
 	var out bytes.Buffer
-	cmd.Stdout = &out
-	if unlogged == nil {
-		defer func() { _ = log.Close() }() // each write has reported its error
-		cmd.Stdout = io.MultiWriter(&out, log)
-	}
+	cmd.Stdout = io.MultiWriter(&out, log)
 	cmd.Stderr = cmd.Stdout
 	began := time.Now()
 	err := cmd.Run()
@@ -299,11 +297,26 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	result.Outcome, result.Why, result.Counts = judge(t, result.Output, err)
 	result.Cores = leased(leases)
 	result.Used = meter.end(used(cmd.ProcessState))
-	if unlogged != nil && result.Outcome == Passed {
-		result.Outcome, result.Why = Failed, unlogged.Error()
+	if log.err != nil && result.Outcome == Passed {
+		result.Outcome, result.Why = Failed, log.err.Error()
 	}
 	return result
 }
+
+// logFile is a test's log. A full disk must not end the test: the first error is kept, and ends the log.
+type logFile struct {
+	file *os.File
+	err  error
+}
+
+func (l *logFile) Write(p []byte) (int, error) {
+	if l.err == nil {
+		_, l.err = l.file.Write(p)
+	}
+	return len(p), nil
+}
+
+func (l *logFile) close() { _ = l.file.Close() } // each write has kept its error
 
 // used is the processor time of a process and of those that it waited for.
 func used(end *os.ProcessState) time.Duration {

@@ -59,14 +59,15 @@ func TestNextFits(t *testing.T) {
 }
 
 func TestLongerTimesCountInSmallSteps(t *testing.T) {
-	long, short := Result{Took: time.Minute, Used: 9 * time.Second}, Result{Took: 5 * time.Second}
+	long, short := Result{Took: time.Minute, Used: 9 * time.Second}, Result{Took: 5 * time.Second, Used: 4 * time.Second}
 	for _, tc := range []struct {
 		name string
 		last known
 		r    Result
 		want float64
 	}{
-		{"the first", known{}, long, 60}, {"longer", known{Seconds: 10}, long, 11}, {"shorter", known{Seconds: 10}, short, 5},
+		{"the first", known{}, long, 60}, {"longer, beside others", known{Seconds: 10, Used: 8}, long, 11},
+		{"shorter", known{Seconds: 10, Used: 8}, short, 5}, {"it does more", known{Seconds: 10, Used: 3}, long, 60},
 	} {
 		if got := tc.last.after(tc.r); got.Seconds != tc.want || got.Used != tenths(tc.r.Used) {
 			t.Errorf("%s: %+v, want %v seconds", tc.name, got, tc.want)
@@ -263,13 +264,13 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestMeterCountsAllProcesses has a child use the processor.
+// TestMeterCountsAllProcesses has a child use the processor, and another one stay behind.
 func TestMeterCountsAllProcesses(t *testing.T) {
 	m := newMeter()
 	if m == nil {
 		t.Skip("SKIPPED: no control group can be made here; as root with cgroup2 it can")
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done' & wait; :")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; sleep 1000 >/dev/null 2>&1 &")
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	m.begin(cmd.SysProcAttr)
 	if out, err := cmd.CombinedOutput(); err != nil {

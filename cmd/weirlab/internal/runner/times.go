@@ -3,6 +3,7 @@ package runner
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,17 +19,19 @@ type known struct {
 	Cores   int     `json:"cores"`
 }
 
-// slower limits the known time of a test to that of the run before, times this.
+// slower limits the known time of a test to that of the run before, times this, as long as its use of a
+// processor is about the same.
 const slower = 1.1
 
 // after is what is known after one more run. Beside others a test takes longer than by itself, so
-// a longer time counts in small steps: otherwise a busy machine would make the test seem less busy.
+// a longer time counts in small steps: otherwise a busy machine would make the test seem less busy. A test that
+// does more than before is a new one.
 func (k known) after(r Result) known {
-	seconds := tenths(r.Took)
-	if k.Seconds > 0 {
-		seconds = min(seconds, slower*k.Seconds)
+	now := known{Seconds: tenths(r.Took), Used: tenths(r.Used), Cores: r.Cores}
+	if k.Seconds > 0 && k.Used > 0 && now.Used < 1.5*k.Used {
+		now.Seconds = min(now.Seconds, slower*k.Seconds)
 	}
-	return known{Seconds: seconds, Used: tenths(r.Used), Cores: r.Cores}
+	return now
 }
 
 func loadTimes(path string) (times, error) {
@@ -54,5 +57,5 @@ func (t times) save(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// tenths returns seconds, with one digit after the point.
-func tenths(d time.Duration) float64 { return float64(d.Milliseconds()/100) / 10 }
+// tenths returns seconds, with one digit after the point. It rounds up: 0 means unknown.
+func tenths(d time.Duration) float64 { return math.Ceil(d.Seconds()*10) / 10 }
