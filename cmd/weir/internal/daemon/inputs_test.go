@@ -81,6 +81,35 @@ func TestAChangeDoesNotWaitAfterAnAudit(t *testing.T) {
 	})
 }
 
+// What the watch reports while an audit ends does not wait for another audit.
+func TestAReportAtTheEndOfAnAuditIsRepairedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrent(t)
+		rules := lb.Rules{Family: lb.IPv4}
+		var repaired time.Time
+		c.kernel.After = func(lb.Op) {
+			if repaired.IsZero() { // by the audit
+				repaired = time.Now()
+				c.kernel.Remove(rules)
+				c.events.Add(lb.Event{Lost: []lb.Object{rules}, What: "a test"})
+			}
+		}
+		c.kernel.Remove(rules)
+		time.Sleep(25 * time.Hour)
+		synctest.Wait()
+		if repaired.IsZero() || c.kernel.Objects()[rules] == nil {
+			t.Errorf("the rules are missing; an audit had repaired them at %v", repaired)
+		}
+		if last := c.box.passes.progress.audits.Last; !last.Equal(repaired) {
+			t.Errorf("another audit ended %v later", last.Sub(repaired))
+		}
+		c.end()
+		if err := <-c.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // concurrent is a box with its real loop. Only the kernel, the routers and the clusters are a test's.
 type concurrent struct {
 	*member

@@ -55,15 +55,13 @@ func (p *passes) audited(ctx context.Context, audit *lb.Audit) {
 		return
 	}
 	p.metrics.Audited(time.Since(p.progress.audits.Begun))
-	// This repairs what the watch has reported. Repaired by the audit it would be counted and logged twice.
+	// This repairs what the watch has reported. Repaired by the audit it would be counted and logged twice. What it reports
+	// from now on stays for the loop, which repairs it without another audit.
 	p.changedByOthers(p.kernelEvents.Take())
 	p.endAudit(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
 		return p.target.rec.EndAudit(ctx, now, audit)
 	})
 	supervise.FreeGarbage()
-	if ev := p.kernelEvents.Take(); ev.Host || len(ev.Lost) > 0 {
-		p.progress.audits.Again()
-	}
 }
 
 // sync programs the changes.
