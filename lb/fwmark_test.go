@@ -75,6 +75,33 @@ func TestMarkTouchesItsOwnVIPs(t *testing.T) {
 	}
 }
 
+// TestMissingBackendOfAMarkWithdrawsAllItsVIPs shows that a reading for one VIP of a mark counts for those that were
+// announced before.
+func TestMissingBackendOfAMarkWithdrawsAllItsVIPs(t *testing.T) {
+	t.Parallel()
+	svc, second := media(), netip.MustParseAddr("192.0.2.77")
+	s := newLocalStory(t, svc)
+	told := table{}
+	told.take(t, s.Reconciler)
+	if len(told[vip]) != 1 {
+		t.Fatalf("the VIP is not announced: %v", told)
+	}
+	svc.VIPs = append(svc.VIPs, VIP{Addr: second})
+	svc.Ports[0].Backends[0].Weight = 2 // so that its real server is written, and then read back
+	s.send(svc)
+	mustSync(t, s.Reconciler, s.now)
+	s.k.Remove(RealServer{Frontend: GivenFrontend(IPv4, 7), Addr: svc.Ports[0].Backends[0].Addr}) // without an event
+	told.take(t, s.Reconciler)
+	if len(told) > 0 {
+		t.Errorf("the kernel has no backend, and yet: %v", told)
+	}
+	mustSync(t, s.Reconciler, s.now)
+	told.take(t, s.Reconciler)
+	if len(told[vip]) != 1 || len(told[second]) != 1 {
+		t.Errorf("after the repair both are announced: %v", told)
+	}
+}
+
 // TestNeedsIPVS has Notes instead of objects that only IPVS can have.
 func TestNeedsIPVS(t *testing.T) {
 	t.Parallel()

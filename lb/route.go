@@ -172,17 +172,19 @@ func (r *Reconciler) Routes(ctx context.Context) ([]Route, error) {
 		}
 		out = r.routes.report(out, route)
 	}
-	if len(fresh) == 0 {
-		return out, nil
-	}
 	lacking, err := r.routes.readBack(ctx, r.kernel, fresh)
 	if err != nil {
 		return out, fmt.Errorf("read back the announced VIPs: %w", err)
 	}
-	for _, route := range fresh {
-		if lacking {
-			route = r.routes.current(route.Addr)
+	if lacking {
+		// What is missing of a given mark is missing at all of its addresses, also at those in out.
+		again := func(route Route) bool { _, dirty := r.routes.dirty[route.Addr]; return dirty }
+		out, fresh = slices.DeleteFunc(out, again), nil
+		for a := range r.routes.dirty {
+			fresh = append(fresh, r.routes.current(a))
 		}
+	}
+	for _, route := range fresh {
 		out = r.routes.report(out, route)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Addr.Compare(b.Addr) })
