@@ -64,21 +64,35 @@ func TestLoopLosesNoInput(t *testing.T) {
 	})
 }
 
-// min_sync_period is between writes: a change right after an audit that found nothing does not wait.
-func TestAChangeDoesNotWaitAfterAnAudit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newConcurrent(t)
-		time.Sleep(25 * time.Hour)
-		synctest.Wait()
-		audited, floor := c.box.passes.progress.audits.Last, c.box.passes.floor()
-		if time.Since(audited) > 2*time.Hour || time.Since(floor) < 20*time.Hour {
-			t.Errorf("audited %v ago, and a change may be written since %v", time.Since(audited), time.Since(floor))
-		}
-		c.end()
-		if err := <-c.ended; err != nil {
-			t.Error(err)
-		}
-	})
+// A change right after an audit waits for min_sync_period if the audit has repaired something, and only then.
+func TestAChangeWaitsAfterAnAuditWithRepairs(t *testing.T) {
+	for _, repairs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newConcurrent(t)
+			time.Sleep(time.Minute) // the start waits no longer for clusters
+			synctest.Wait()
+			var want time.Time
+			if err := c.calls.do(t.Context(), func() { want = c.box.passes.floor() }); err != nil {
+				t.Fatal(err)
+			}
+			if repairs {
+				c.kernel.Remove(lb.Rules{Family: lb.IPv4})
+			}
+			time.Sleep(25 * time.Hour)
+			synctest.Wait()
+			audited, floor := c.box.passes.progress.audits.Last, c.box.passes.floor()
+			if repairs {
+				want = audited.Add(c.target.cfg.Kernel.MinSyncPeriod)
+			}
+			if time.Since(audited) > 2*time.Hour || !floor.Equal(want) {
+				t.Errorf("repairs %v: audited %v ago, and a change may be written since %v, want %v", repairs, time.Since(audited), floor, want)
+			}
+			c.end()
+			if err := <-c.ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // What the watch reports while an audit ends does not wait for another audit.

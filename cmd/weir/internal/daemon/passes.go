@@ -93,7 +93,8 @@ func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time
 	p.progress.floor = floor // a change does not wait after an audit without repairs
 }
 
-// floor returns the time at which min_sync_period allows the next pass.
+// floor returns the time at which min_sync_period allows the next pass. A pass for changes that wrote nothing counts, too:
+// otherwise a stream of such changes would run pass after pass.
 func (p *passes) floor() time.Time { return p.progress.floor.Add(p.target.cfg.Kernel.MinSyncPeriod) }
 
 // due returns the time of the next pass if nothing more happens.
