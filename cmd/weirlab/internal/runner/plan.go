@@ -58,9 +58,9 @@ type room struct {
 	load   float64 // processors that are busy
 }
 
-// fullLoad is how much of a machine's processors tests may use together, by their averages. Labs mostly wait
-// for timers, so a little more than all of it leaves no processor idle.
-const fullLoad = 1.1
+// fullLoad is how much of a machine's processors tests may use together, by their averages. Tests take longer
+// on busy processors, and use them no more: half more than there is leaves few of them idle.
+const fullLoad = 1.5
 
 func (r room) with(t Test) room    { return room{r.places + t.cores(), r.load + t.load()} }
 func (r room) without(t Test) room { return room{r.places - t.cores(), r.load - t.load()} }
