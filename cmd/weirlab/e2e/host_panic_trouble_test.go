@@ -94,6 +94,7 @@ func (h *hostTrouble) panics(t *testing.T) {
 		t.Errorf("weir is process %d, and was %d", pid, h.pid)
 	}
 
+	h.drained(t, time.Minute) // of the change before: its end is no effect of the panic
 	before := h.dump(t)
 	fail("loop")
 	if code, err := h.daemon.Wait(within(t, time.Minute)); err != nil || code != 2 {

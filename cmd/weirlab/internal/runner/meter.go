@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -17,7 +18,8 @@ type meter struct {
 	folder *os.File
 }
 
-// newMeter returns nil where a control group can't be made: only root may, in a mounted hierarchy.
+// newMeter returns nil where no process can begin in a group of its own: only root may make one, in a
+// mounted hierarchy that permits it, as a trial shows.
 func newMeter() *meter {
 	path, err := ownGroup()
 	if err != nil {
@@ -31,7 +33,14 @@ func newMeter() *meter {
 		_ = os.Remove(path)
 		return nil
 	}
-	return &meter{folder}
+	m := &meter{folder}
+	trial := exec.Command("true")
+	trial.SysProcAttr = &syscall.SysProcAttr{}
+	if m.begin(trial.SysProcAttr); trial.Run() != nil {
+		m.remove()
+		return nil
+	}
+	return m
 }
 
 // ownGroup is the folder of this process's control group.
