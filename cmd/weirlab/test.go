@@ -47,7 +47,7 @@ func testStages() []stage {
 		{"mutations are noticed", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, nil, "-count=1", "./cmd/weirlab/mutate")
 		}},
-		{"weir on real kernels, some of it on 6.1, too", 16 * time.Minute, func(ctx context.Context, s *stages) error {
+		{"weir on real kernels, some of it on 6.1, too", 20 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.boxesOn(ctx, nil,
 				boxTests{kernel: "uml-new", packages: boxPackages},
 				boxTests{kernel: "uml-old", run: exactly(oldKernelTests), packages: []string{"weir/cmd/weirlab/e2e"}})
