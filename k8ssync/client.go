@@ -121,6 +121,7 @@ type client struct {
 	transport                  *http.Transport
 	conns                      *connrotation.Dialer
 	server                     string
+	reachable                  reachable
 }
 
 // Limits of reads: watches of many namespaces begin at once, and pages of lists follow

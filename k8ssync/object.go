@@ -94,8 +94,10 @@ type servicePort struct {
 // slice is an EndpointSlice of IPv4 or IPv6 addresses.
 type slice struct {
 	key
-	// Service is the name in label kubernetes.io/service-name.
+	// Service is the name in label kubernetes.io/service-name. Owner is the UID of the
+	// Service that owns the slice, if one of that name does.
 	Service   string
+	Owner     string `json:",omitempty"`
 	Ports     []slicePort
 	Endpoints []endpoint
 	// Triggered is annotation endpoints.kubernetes.io/last-change-trigger-time;
@@ -106,6 +108,10 @@ type slice struct {
 
 // target names the Service.
 func (s *slice) target() key { return key{s.Namespace, s.Service} }
+
+// of reports whether a slice is one of a Service, and not of an earlier one of the same name:
+// a watch of slices may be behind that of Services.
+func (s *slice) of(svc *service) bool { return s.Owner == "" || svc.UID == "" || s.Owner == svc.UID }
 
 // slicePort is a port of a slice, of the same name as the Service's port.
 type slicePort struct {
@@ -183,7 +189,7 @@ func (s *service) equal(t *service) bool {
 
 // equal reports whether two EndpointSlices are the same, but for Triggered.
 func (s *slice) equal(t *slice) bool {
-	return s.key == t.key && s.Service == t.Service && slices.Equal(s.Ports, t.Ports) &&
+	return s.key == t.key && s.Service == t.Service && s.Owner == t.Owner && slices.Equal(s.Ports, t.Ports) &&
 		slices.EqualFunc(s.Endpoints, t.Endpoints, endpoint.equal) && slices.Equal(s.Dropped, t.Dropped)
 }
 

@@ -61,7 +61,7 @@ func weigh(object any) amount {
 		n += 96*len(o.Labels) + len(o.Condition.Message) + len(o.Selector) + 24*len(o.Proxied)
 		return amount{services: 1, bytes: n + texts(o.Dropped)}
 	case *slice:
-		n := 256 + len(o.Name) + len(o.Namespace) + 64*len(o.Ports) + texts(o.Dropped)
+		n := 256 + len(o.Name) + len(o.Namespace) + len(o.Owner) + 64*len(o.Ports) + texts(o.Dropped)
 		for _, e := range o.Endpoints {
 			n += 128 + 16*(len(e.Hints.zones())+len(e.Hints.nodes()))
 		}

@@ -22,6 +22,11 @@ func readSlice(in *discoveryv1.EndpointSlice) slice {
 	if _, headless := in.Labels[corev1.IsHeadlessService]; headless {
 		out.Service = ""
 	}
+	for _, o := range in.OwnerReferences {
+		if o.APIVersion == "v1" && o.Kind == "Service" && o.Name == out.Service {
+			out.Owner = intern(string(o.UID))
+		}
+	}
 	if text, ok := in.Annotations[corev1.EndpointsLastChangeTriggerTime]; ok {
 		out.Triggered, _ = time.Parse(time.RFC3339Nano, text)
 	}

@@ -142,6 +142,8 @@ endpoints:
 				{Addr: addrs("10.0.0.1")[0], Node: "n1", Zone: "a", Ready: true, Serving: true, Hints: &hints{[]string{"a", "b"}, []string{"n1"}}},
 				{Addr: addrs("10.0.0.3")[0], Serving: true, Terminating: true},
 				{Addr: addrs("10.0.0.4")[0], Ready: true, Serving: true}}}},
+		{"an owner", strings.Replace(head, "{namespace", `{ownerReferences: [{apiVersion: v1, kind: Node, name: web, uid: n}, {apiVersion: v1, kind: Service, name: web, uid: u}, {apiVersion: v1, kind: Service, name: other, uid: o}], namespace`, 1) + `
+addressType: IPv4`, slice{Owner: "u"}},
 		{"names instead of addresses", head + `
 addressType: FQDN
 endpoints: [{addresses: [a.example]}]`,

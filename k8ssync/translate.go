@@ -25,6 +25,7 @@ func serviceID(cfg *Config, k key) lb.ServiceID {
 // It is pure, and the order of the slices does not matter. Errors are Notes of the
 // lb.Service, which has no VIPs if it is not served.
 func translate(svc *service, from []*slice, env *env) (lb.Service, bool) {
+	from = slices.DeleteFunc(slices.Clone(from), func(s *slice) bool { return !s.of(svc) })
 	t := translator{svc: svc, from: from, env: env, settings: settings{}}
 	if !t.served() {
 		return lb.Service{}, false

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/url"
 	"reflect"
 	"slices"
@@ -32,22 +31,20 @@ type lister struct {
 	listed *pages
 	// doubt is set while the server could not be reached since the last list or watch:
 	// another one with an older state may have replaced it.
-	doubt bool
+	doubt   bool
+	retries retries
 }
 
 // run watches with one client until ctx ends.
 func (f *feed) run(ctx context.Context, with *client, backoff time.Duration) {
 	f.set(func(s *feedState) { s.client = with })
-	l := &lister{feed: f, client: with}
-	const first, factor = 500 * time.Millisecond, 2.0
+	l := &lister{feed: f, client: with, retries: retries{longest: backoff}}
 	cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: l.List, WatchFuncWithContext: l.Watch}, nil, f,
 		cache.ReflectorOptions{
 			Name: f.name, TypeDescription: f.name, Logger: new(klog.Logger),
-			Backoff: &wait.Backoff{
-				Duration: min(first, backoff), Cap: backoff, Factor: factor, Jitter: 1,
-				Steps: 1 + int(math.Log2(float64(backoff/min(first, backoff)))),
-			},
+			// It never grows: the pauses that do are those of retries.
+			Backoff: &wait.Backoff{Duration: min(firstRetry, backoff), Jitter: 1},
 		}).RunWithContext(klog.NewContext(ctx, klog.Logger{}))
 }
 
@@ -171,6 +168,10 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		list = l.begin()
 	}
 	l.doubt = false
+	l.retries.succeeded(time.Now())
+	if l.current().err != nil {
+		l.client.reachable.notify()
+	}
 	l.opened()
 	return newStream(w, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }), nil
 }
@@ -242,8 +243,10 @@ func (l *lister) failed(ctx context.Context, verb string, err error) error {
 		return err
 	}
 	err = fmt.Errorf("%s: %w", l.permission(verb), short(err))
+	reached := l.client.reachable.wait()
 	l.broken(err)
-	sleep(ctx, requestedDelay(err)) // the Reflector waits by itself, too
+	sleep(ctx, requestedDelay(err))
+	waitForRetry(ctx, l.retries.failed(time.Now()), reached)
 	return err
 }
 

@@ -59,7 +59,7 @@ func (c *churn) hostileActor(pause time.Duration) *actor {
 		if err := c.makeHostile(ctx, "affinity", nil, nil, more, webAddr(0), webAddr(1)); err != nil {
 			return err
 		}
-		vip, err := c.addressOf(ctx, "tenant", "affinity")
+		vip, _, err := c.addressOf(ctx, "tenant", "affinity")
 		if err != nil {
 			return err
 		}

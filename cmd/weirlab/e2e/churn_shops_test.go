@@ -13,10 +13,10 @@ import (
 
 // shop is a Service of an ordinary tenant.
 type shop struct {
-	name, addr string
-	port       int
-	there      bool
-	hosts      []int
+	name, addr, uid string
+	port            int
+	there           bool
+	hosts           []int
 }
 
 // shopActor changes some of the shops.
@@ -76,7 +76,7 @@ func (c *churn) createShop(ctx context.Context, s *shop, annotations fields, hos
 		return err
 	}
 	s.there = true
-	if s.addr, err = c.addressOf(ctx, "shop", s.name); err != nil {
+	if s.addr, s.uid, err = c.addressOf(ctx, "shop", s.name); err != nil {
 		return err
 	}
 	c.truth.begin(identity{service: s.name, vip: s.addr}.atVIP(), began)
@@ -96,7 +96,7 @@ func (c *churn) setEndpoints(ctx context.Context, method string, s *shop, hosts 
 		path += "/" + s.name
 	}
 	slice := churnSlice(s.name, []fields{{"name": "http", "port": s.port, "protocol": "TCP"}}, addrs...)
-	if err := c.put(ctx, method, path, slice); err != nil {
+	if err := c.put(ctx, method, path, owned(slice, s.name, s.uid)); err != nil {
 		return err
 	}
 	if err := c.programmed(ctx, s.port, s.addr, addrs...); err != nil {

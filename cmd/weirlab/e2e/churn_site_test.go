@@ -231,7 +231,7 @@ func (c *churn) makeVictim() {
 	targets := []fields{{"name": "http", "port": victimPort, "protocol": "TCP"}, {"name": "echo", "port": 7000, "protocol": "TCP"}, {"name": "datagrams", "port": 7000, "protocol": "UDP"}}
 	must(c.t, c.put(ctx, http.MethodPost, slicesIn("victim"), churnSlice("victim", targets, addrs...)))
 	var err error
-	c.victim, err = c.addressOf(ctx, "victim", "victim")
+	c.victim, _, err = c.addressOf(ctx, "victim", "victim")
 	must(c.t, err)
 	c.truth.begin(identity{service: "victim", vip: c.victim}.atVIP(), time.Time{})
 	must(c.t, c.programmed(ctx, victimPort, c.victim, addrs...))

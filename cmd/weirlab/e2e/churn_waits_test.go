@@ -120,8 +120,15 @@ func port(name, protocol string, number, target int) fields {
 
 func webAddr(i int) string { return fmt.Sprintf("10.2.0.%d", 11+i) }
 
-// addressOf waits until a Service has an address.
-func (c *churn) addressOf(ctx context.Context, namespace, name string) (addr string, err error) {
+// owned gives a slice an owner, as Kubernetes does.
+func owned(slice fields, service, uid string) fields {
+	meta := slice["metadata"].(fields) //nolint:forcetypeassert // of churnSlice
+	meta["ownerReferences"] = []fields{{"apiVersion": "v1", "kind": "Service", "name": service, "uid": uid}}
+	return slice
+}
+
+// addressOf waits until a Service has an address, and returns its UID, too.
+func (c *churn) addressOf(ctx context.Context, namespace, name string) (addr, uid string, err error) {
 	err = until(ctx, namespace+"/"+name+" has an address", func() error {
 		_, text, err := c.ask(ctx, http.MethodGet, servicesIn(namespace)+"/"+name, "")
 		var doc serviceDoc
@@ -129,12 +136,12 @@ func (c *churn) addressOf(ctx context.Context, namespace, name string) (addr str
 			err = json.Unmarshal([]byte(text), &doc)
 		}
 		g := doc.given()
-		if addr = g.addrs; err == nil && addr == "" {
+		if addr, uid = g.addrs, doc.Metadata.UID; err == nil && addr == "" {
 			err = fmt.Errorf("%+v", g)
 		}
 		return err
 	})
-	return addr, err
+	return addr, uid, err
 }
 
 // programmed waits until both boxes send packets for a VIP, and for no other one, to these hosts at a

@@ -68,7 +68,7 @@ type given struct {
 
 type serviceDoc struct {
 	Metadata struct {
-		Name          string
+		Name, UID     string
 		ManagedFields []struct{ Manager, Operation, Subresource string }
 	}
 	Status struct {
