@@ -87,7 +87,34 @@ func (m *meter) end(otherwise time.Duration) time.Duration {
 	return time.Duration(microseconds) * time.Microsecond
 }
 
-// removeLimit is how long a group may wait for its last processes, which have been killed and still end.
+// leaveLimit is how long killed machines may take to end after their test.
+const leaveLimit = 10 * time.Second
+
+// left returns the names of the processes that the test has left behind, and that do not end within a limit.
+func (m *meter) left(limit time.Duration) []string {
+	if m == nil {
+		return nil
+	}
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		text, err := os.ReadFile(filepath.Join(m.folder.Name(), "cgroup.procs"))
+		if err != nil || len(text) == 0 {
+			return nil
+		}
+		if time.Now().Before(end) {
+			continue
+		}
+		var names []string
+		for _, pid := range strings.Fields(string(text)) {
+			name, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
+			if err == nil {
+				names = append(names, fmt.Sprintf("%s (%s)", bytes.TrimSpace(name), pid))
+			}
+		}
+		return names
+	}
+}
+
+// removeLimit is how long a group may wait for its last processes, which are killed.
 const removeLimit = 2 * time.Second
 
 // remove kills what is left in the group, and removes it.

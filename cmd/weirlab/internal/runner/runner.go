@@ -296,6 +296,11 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	result := Result{Test: t, Lane: lane, Took: time.Since(began), Output: out.String(), Starved: r.Clock.Starved(began, time.Now())}
 	result.Outcome, result.Why, result.Counts = judge(t, result.Output, err)
 	result.Cores = leased(leases)
+	if result.Outcome == Passed {
+		if left := meter.left(leaveLimit); len(left) > 0 {
+			result.Outcome, result.Why = Failed, "it left processes behind, which are killed now: "+strings.Join(left, ", ")
+		}
+	}
 	result.Used = meter.end(used(cmd.ProcessState))
 	if log.err != nil && result.Outcome == Passed {
 		result.Outcome, result.Why = Failed, log.err.Error()

@@ -276,6 +276,9 @@ func TestMeterCountsAllProcesses(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	if got := m.left(100 * time.Millisecond); len(got) != 1 || !strings.HasPrefix(got[0], "sleep (") {
+		t.Errorf("it left %q behind", got)
+	}
 	if got := m.end(0); got <= 0 || got > time.Minute {
 		t.Errorf("it used %v", got)
 	}
