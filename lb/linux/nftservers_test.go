@@ -115,6 +115,47 @@ func TestNFTServersInMapsComeBack(t *testing.T) {
 	}
 }
 
+// A removed table is lost with its virtual servers, which are written again from memory: without a read, the
+// process knows of none that is left. If a map is left, an audit decides.
+func TestNFTARemovedTableIsLostWithItsServers(t *testing.T) {
+	r := nftServersBox(t, lb.IPv4)
+	services := someNATServices(rand.New(rand.NewPCG(7, 4)), 20)
+	servers, reals := opsOf(lb.Add, services, lb.IPv4)
+	write := func() {
+		t.Helper()
+		must(t, r.place(t.Context()))
+		r.nat.mustApply(t, servers)
+		r.nat.mustApply(t, reals)
+		if _, err := r.observe(t.Context(), nil); err != nil || !r.inPlace {
+			t.Fatalf("rules in place: %v, %v", r.inPlace, err)
+		}
+	}
+	write()
+	for _, command := range []string{"nft delete table ip weir", "nft flush ruleset"} {
+		sh(t, "%s", command)
+		lost, err := r.lostFromTable(t.Context())
+		must(t, err)
+		want := 1 + len(lb.Sets()) + len(servers) + len(reals)
+		if len(lost) != want || len(r.nat.objects()) != 0 {
+			t.Errorf("%s: %d objects are lost, want %d; %d servers are known", command, len(lost), want, len(r.nat.objects()))
+		}
+		for _, op := range slices.Concat(servers, reals) {
+			if !slices.Contains(lost, op.Object.ID()) {
+				t.Errorf("%s: %s is not lost", command, op.Object)
+			}
+		}
+		add := newNFTSets(r.nft.tables, "KUBE", marking{0x4000})
+		for _, s := range lb.Sets() {
+			add.applyObjects(t, lb.Add, lb.IPSet{Set: s, Family: lb.IPv4})
+		}
+		write()
+	}
+	sh(t, "nft flush ruleset && nft add table ip weir && nft add map ip weir KUBE-BACKENDS '{ type mark : mark; }'")
+	if lost, err := r.lostFromTable(t.Context()); err != nil || lost != nil {
+		t.Errorf("with a map: %v, %v, want an audit", lost, err)
+	}
+}
+
 func TestSlotsFollowShares(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 5))

@@ -129,8 +129,8 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 }
 
 // lostFromTable returns the rules if another program has changed them in weir's own table. If no chain is
-// left, it returns the sets that are gone, too; but nothing without IPVS, where an audit writes all. It
-// reads no members and no virtual servers, of which there may be thousands.
+// left, it returns the sets that are gone, too, and the virtual servers that were rules. It reads no
+// members and no virtual servers, of which there may be thousands.
 func (r *rules) lostFromTable(ctx context.Context) ([]lb.Object, error) {
 	same, err := r.nft.observe(ctx)
 	if err != nil || same {
@@ -138,11 +138,15 @@ func (r *rules) lostFromTable(ctx context.Context) ([]lb.Object, error) {
 	}
 	r.inPlace = false
 	lost := []lb.Object{lb.Rules{Family: r.family}}
-	switch {
-	case !r.nft.gone:
+	if !r.nft.gone {
 		return lost, nil
-	case r.nft.serves: // with the virtual servers: an audit writes all of it in order
-		return nil, nil
+	}
+	if r.nft.serves {
+		servers, err := r.nat.lostMaps(ctx)
+		if err != nil || servers == nil { // an audit writes all of it in order
+			return nil, err
+		}
+		lost = append(lost, servers...)
 	}
 	sets, err := nftSetHeads(ctx, r.nft.conn, r.family, r.nft.table)
 	if err != nil {
