@@ -83,12 +83,18 @@ func (w *watcher) takeOver(ctx context.Context) {
 		if !w.tables.final(f) {
 			err = w.ownChange(ctx, func() error { return w.tables.takeOver(ctx, f) })
 		}
+		var cut error
+		if err == nil {
+			cut = w.holdHooks(ctx, f)
+		}
 		table, why := nftTableFamily(f)+" "+w.tables.name, ""
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			why = err.Error()
+		case cut != nil:
+			why = cut.Error()
 		case w.tables.shared[f]:
 			why = "shared"
 		}
@@ -99,6 +105,8 @@ func (w *watcher) takeOver(ctx context.Context) {
 		switch {
 		case err != nil:
 			w.log.Warn("weir is not the owner of its table", "table", table, "error", err)
+		case cut != nil:
+			w.log.Warn("connections are reset if another program removes the table", "table", table, "error", cut)
 		case why != "":
 			w.log.Info("other programs can change the table, and weir repairs it: the kernel has no owner for it that persists (Linux 6.9)", "table", table)
 		}

@@ -22,8 +22,9 @@ import (
 // Some differences are the same for all objects and not reported. Affinity lasts from the
 // start of a client's last connection, not from its end. With iptables each backend remembers as
 // many clients as xt_recent's parameter ip_list_tot at the load of the module (100 by default); the
-// longest absent is forgotten first. With nf_tables all together remember maxClients. An established connection with a packet during a foreign
-// flush of the rules is cut. The IPVS timeouts have no effect, conntrack's have.
+// longest absent is forgotten first. With nf_tables all together remember maxClients. With iptables, an
+// established connection with a packet during a foreign flush of the rules is cut. The IPVS timeouts
+// have no effect, conntrack's have.
 func Unsupported(o lb.Object) string {
 	switch o := o.(type) {
 	case lb.VirtualServer:

@@ -23,8 +23,8 @@
 //   - with iptables: ruleiptables.go and rulestext.go (text), install.go (installation),
 //     iptables.go (programs), stamp.go (changes)
 //   - with nf_tables: nftrules.go and nftexpr.go (expressions), nfttable.go (installation),
-//     nftowner.go (the kernel's owner of the tables), nftset*.go (sets), nft_message.go (transactions),
-//     nftgen.go (their numbers: foreign changes)
+//     nftowner.go (the kernel's owner of the tables), nfthooks.go (translation while they are gone),
+//     nftset*.go (sets), nft_message.go (transactions), nftgen.go (their numbers: foreign changes)
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
 //     dnatconns.go (connections); with nf_tables nftservers.go (content), nftslots.go (choice),
@@ -121,6 +121,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	}
 	if c.nftables() {
 		k.tables = newNFTTables(newConn(unix.NETLINK_NETFILTER, &k.counters.IPSet), NFTable)
+		k.watcher.hooks = newNFTTables(k.tables.conn, NFTHooks)
 	}
 	k.sets = newSetStore(c, k.tables, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)

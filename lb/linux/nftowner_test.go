@@ -112,3 +112,44 @@ func TestNFTTableWithoutAnOwner(t *testing.T) {
 		t.Errorf("the next table: %v; it has an owner: %v; the kernel has none: %v", err, tables.isOwner(lb.IPv4), tables.noOwners)
 	}
 }
+
+// While another program has removed weir's tables, those that keep translations are left: no other program can
+// remove them. They end with the process.
+func TestNFTHooksStayWhenTheTablesGo(t *testing.T) {
+	k, _ := nftKernel(t)
+	k.tables.noOwners = true // as before Linux 6.9
+	number := func() uint32 { return k.conntrack.generation(t.Context()) }
+	k.watcher.takeOver(t.Context())
+	if k.watcher.hooks.shared[lb.IPv4] {
+		t.Skip("SKIPPED: this kernel has no tables with an owner; Linux 5.12 has them")
+	}
+	before := number()
+	k.watcher.takeOver(t.Context())
+	if now := number(); now != before || !k.watcher.read.done {
+		t.Errorf("a second call makes change %d after %d; the rules read before are known: %v", now, before, k.watcher.read.done)
+	}
+	sh(t, "nft flush ruleset")
+	refusedToOthers(t, "nft delete table ip "+NFTHooks)
+	for _, family := range []string{"ip", "ip6"} {
+		if out := sh(t, "nft list table %s %s", family, NFTHooks); !strings.Contains(out, "type nat hook postrouting") || !strings.Contains(out, "ct state established") {
+			t.Errorf("after a flush of everything:\n%s", out)
+		}
+	}
+	k.tables.conn.close()
+	if out := sh(t, "nft list tables"); strings.Contains(out, NFTHooks) {
+		t.Errorf("at the end of the process:\n%s", out)
+	}
+	k.watcher.takeOver(t.Context()) // the table of weir itself is gone, so there may be none to keep
+	k.tables.shared[lb.IPv4] = true
+	sh(t, "nft add table ip weir")
+	k.watcher.takeOver(t.Context())
+	sh(t, "nft list table ip "+NFTHooks)
+	sh(t, "nft delete table ip weir")
+	k.tables.forget(lb.IPv4)
+	k.tables.noOwners = false
+	must(t, k.tables.create(t.Context(), lb.IPv4)) // with an owner, from Linux 6.9
+	k.watcher.takeOver(t.Context())
+	if out := sh(t, "nft list tables"); strings.Contains(out, "table ip "+NFTHooks) == k.tables.isOwner(lb.IPv4) {
+		t.Errorf("weir owns its table: %v; there are\n%s", k.tables.isOwner(lb.IPv4), out)
+	}
+}
