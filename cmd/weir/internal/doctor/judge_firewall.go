@@ -169,7 +169,20 @@ func (f box) serviceNeeds() []need {
 			out = append(out, need{packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED", service: true}, "replies of backend " + w.Backend.String()})
 		}
 	}
+	for _, p := range f.healthPorts() {
+		for _, in := range f.uplinks() {
+			out = append(out, need{packet{hook: "INPUT", in: in, dst: p.Addr(), proto: "tcp", port: p.Port(), state: "NEW", service: true}, fmt.Sprintf("probes of healthCheckNodePort %d", p.Port())})
+		}
+	}
 	return out
+}
+
+// uplinks returns the interfaces of clients and probes; "" is any.
+func (f box) uplinks() []string {
+	if len(f.Network.Uplinks) == 0 {
+		return []string{""}
+	}
+	return f.Network.Uplinks
 }
 
 // translated is the state of a client's first packet after DNAT, in mode netfilter.
@@ -188,13 +201,9 @@ func (f box) clientNeeds() []need {
 		}
 		return out
 	}
-	uplinks := f.Network.Uplinks
-	if len(uplinks) == 0 {
-		uplinks = []string{""} // from any
-	}
 	served := facts.ServedBy(&f.Facts)
 	for _, x := range slices.Concat(served.Frontends, served.NodePorts) {
-		for _, in := range uplinks {
+		for _, in := range f.uplinks() {
 			out = append(out, need{packet{hook: "INPUT", in: in, dst: x.Addr, proto: x.Proto, port: x.Port, state: "NEW", service: true}, "clients of " + x.Service})
 		}
 	}

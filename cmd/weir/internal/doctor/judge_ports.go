@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"weir/cmd/weir/internal/doctor/facts"
@@ -82,6 +83,21 @@ func (f box) ports() []port {
 		if a, err := netip.ParseAddrPort(l.Addr); err == nil && !seen[l.Addr] {
 			seen[l.Addr] = true
 			out = append(out, port{"daemon." + l.Key, a.Addr(), a.Port(), lb.TCP})
+		}
+	}
+	return out
+}
+
+// healthPorts returns the healthCheckNodePorts: TCP ports on which weir listens, and which no key has.
+func (f box) healthPorts() []netip.AddrPort {
+	if f.Config == nil || f.Running == nil {
+		return nil
+	}
+	var out []netip.AddrPort
+	for _, s := range f.Sockets {
+		of := func(p port) bool { return p.proto == lb.TCP && p.port == s.Addr.Port() }
+		if s.Proto == lb.TCP && s.PID != 0 && s.PID == facts.PID(&f.Facts) && !s.Addr.Addr().IsLoopback() && !slices.ContainsFunc(f.ports(), of) {
+			out = append(out, s.Addr)
 		}
 	}
 	return out
