@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,6 +89,9 @@ func TestAConnectionIsNoMessage(t *testing.T) {
 	a.wants("b", Alive)
 	for range 20 {
 		must(t, connect(t.Context(), a.cfg.Bind.String(), a.cfg.Fleet))
+		c, err := net.Dial("tcp", a.cfg.Bind.String()) // as weir doctor of another member
+		must(t, err)
+		must(t, c.Close())
 	}
 	// What a has read by now it would have counted.
 	must(t, b.Publish(State{Version: "later"}, text("later")))
