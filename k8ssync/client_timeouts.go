@@ -39,11 +39,9 @@ type timeoutTransport struct {
 	limit    int64
 }
 
-// transportError receives the error of a request without an answer, if it is in the
-// context of the request: client-go turns some of them into an empty watch.
-type transportError struct{ err error }
-
-type transportErrorKey struct{}
+// contentTypeKey has the variable, in the context of a request, that receives the content type of the answer:
+// client-go does not return it with a stream.
+type contentTypeKey struct{}
 
 // RoundTrip implements http.RoundTripper.
 func (t *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -52,10 +50,10 @@ func (t *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	resp, err := t.next.RoundTrip(req.WithContext(ctx))
 	if err != nil {
 		cancel()
-		if e, ok := req.Context().Value(transportErrorKey{}).(*transportError); ok {
-			e.err = err
-		}
 		return nil, err
+	}
+	if contentType, ok := req.Context().Value(contentTypeKey{}).(*string); ok {
+		*contentType = resp.Header.Get("Content-Type")
 	}
 	b := &body{ReadCloser: resp.Body, request: req.Context(), cancel: cancel, watch: watch, idle: t.timeouts.http1, left: t.limit}
 	if resp.ProtoMajor >= 2 {

@@ -146,11 +146,13 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 			return nil, err
 		}
 	}
-	var lost transportError
-	w, err := l.request(opts).Watch(context.WithValue(ctx, transportErrorKey{}, &lost))
-	if err == nil && lost.err != nil {
-		w.Stop()
-		err = lost.err
+	// Unlike lists, watches have no rate.
+	var contentType string
+	r := l.request(opts).Throttle(nil)
+	body, err := r.Stream(context.WithValue(ctx, contentTypeKey{}, &contentType))
+	var in decoder
+	if err == nil {
+		in, err = newDecoder(body, contentType, l.resource.client(l.client).APIVersion())
 	}
 	if err != nil {
 		if listing && apierrors.IsInvalid(err) {
@@ -173,7 +175,7 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		l.client.reachable.notify()
 	}
 	l.opened()
-	return newStream(w, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }), nil
+	return newStream(in, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }), nil
 }
 
 // wentBack returns an error if the state of the server is older than the known one, as

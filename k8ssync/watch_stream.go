@@ -1,21 +1,49 @@
 package k8ssync
 
 import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
+	restwatch "k8s.io/client-go/rest/watch"
 )
 
-// stream is a watch that replaces each event by those of a function. Its goroutine ends with the
-// reader, unlike that of watch.Filter.
+// stream is a watch that replaces each event by those of a function. One goroutine decodes events and replaces them.
+// It is no watch.StreamWatcher: that has a goroutine of its own, which each of tens of thousands of initial objects
+// would wake, and each wake-up reads the clock. The goroutine ends with the reader.
 type stream struct {
-	in   watch.Interface
+	in   decoder
 	out  chan watch.Event
 	done chan struct{}
 	stop sync.Once
 }
 
-func newStream(in watch.Interface, f func(watch.Event) []watch.Event) *stream {
+// decoder reads the events of a watch.
+type decoder interface {
+	Decode() (watch.EventType, runtime.Object, error)
+	Close()
+}
+
+// newDecoder returns the decoder of an answer.
+func newDecoder(body io.ReadCloser, contentType string, gv schema.GroupVersion) (decoder, error) {
+	mediaType, params, _ := mime.ParseMediaType(contentType) // without one, the server is taken to send JSON
+	objects, events, framer, err := runtime.NewClientNegotiator(codecs, gv).StreamDecoder(mediaType, params)
+	if err != nil {
+		_ = body.Close() // the first error counts
+		return nil, err
+	}
+	return restwatch.NewDecoder(streaming.NewDecoder(framer.NewFrameReader(body), events), objects), nil
+}
+
+func newStream(in decoder, f func(watch.Event) []watch.Event) *stream {
 	s := &stream{in: in, out: make(chan watch.Event), done: make(chan struct{})}
 	go s.run(f)
 	return s
@@ -23,12 +51,18 @@ func newStream(in watch.Interface, f func(watch.Event) []watch.Event) *stream {
 
 func (s *stream) run(f func(watch.Event) []watch.Event) {
 	defer close(s.out)
-	for e := range s.in.ResultChan() {
-		for _, e := range f(e) {
-			select {
-			case <-s.done: // before the reader: no event after Stop
+	defer s.Stop()
+	for {
+		typ, object, err := s.in.Decode()
+		if err != nil {
+			if s.stopped() || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) {
+				return // it is opened again where it ended
+			}
+			typ, object = watch.Error, unreadable(err)
+		}
+		for _, e := range f(watch.Event{Type: typ, Object: object}) {
+			if s.stopped() { // before the reader: no event after Stop
 				return
-			default:
 			}
 			select {
 			case s.out <- e:
@@ -36,13 +70,33 @@ func (s *stream) run(f func(watch.Event) []watch.Event) {
 				return
 			}
 		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// unreadable returns the error of an event that can't be decoded, as client-go does.
+func unreadable(err error) runtime.Object {
+	return apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "ClientWatchDecoding").
+		AsObject(fmt.Errorf("unable to decode an event from the watch stream: %w", err))
+}
+
+func (s *stream) stopped() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
 	}
 }
 
 // Stop implements watch.Interface.
 func (s *stream) Stop() {
-	s.stop.Do(func() { close(s.done) })
-	s.in.Stop()
+	s.stop.Do(func() {
+		close(s.done)
+		s.in.Close()
+	})
 }
 
 // ResultChan implements watch.Interface.

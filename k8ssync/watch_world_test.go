@@ -3,6 +3,7 @@ package k8ssync
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -229,7 +231,7 @@ func TestMain(m *testing.M) {
 	os.Exit(shards.Run(m, 6)) // they wait for servers, and count goroutines
 }
 
-// watchEvent and fakeWatch are a watch with events of a test.
+// watchEvent and fakeWatch are those of a watch with events of a test.
 type watchEvent = watch.Event
 
 type fakeWatch struct {
@@ -237,8 +239,15 @@ type fakeWatch struct {
 	once sync.Once
 }
 
-func (f *fakeWatch) ResultChan() <-chan watchEvent { return f.out }
-func (f *fakeWatch) Stop()                         { f.once.Do(func() { close(f.out) }) }
+func (f *fakeWatch) Decode() (watch.EventType, apiruntime.Object, error) {
+	e, ok := <-f.out
+	if !ok {
+		return "", nil, io.EOF
+	}
+	return e.Type, e.Object, nil
+}
+
+func (f *fakeWatch) Close() { f.once.Do(func() { close(f.out) }) }
 
 // must ends the test if err is not nil.
 func must(t testing.TB, err error) {

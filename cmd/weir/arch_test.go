@@ -110,6 +110,7 @@ var onlyIn = map[string][]string{
 	"github.com/osrg/gobgp/v4/pkg/apiutil":           {"weir/bgp"},
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp":        {"weir/bgp"},
 	"k8s.io/client-go/rest":                          {"weir/k8ssync"},
+	"k8s.io/client-go/rest/watch":                    {"weir/k8ssync"},
 	"k8s.io/client-go/tools/cache":                   {"weir/k8ssync"},
 	"k8s.io/client-go/tools/clientcmd":               {"weir/k8ssync"},
 	"k8s.io/client-go/util/workqueue":                {"weir/k8ssync"},
