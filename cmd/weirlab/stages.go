@@ -221,7 +221,7 @@ func (s *stages) boxesOn(ctx context.Context, env []string, all ...boxTests) err
 		times = "" // tests of other sizes than those of make test
 	}
 	report, err := runner.Run(ctx, compiled, runner.Options{
-		Env: append([]string{"WEIR_LAB=require"}, env...), Limit: s.limit, Logs: filepath.Join("artifacts", "logs"),
+		Env: append([]string{"WEIR_LAB=require", fmt.Sprintf("%s=%d", lab.RunVariable, s.began.UnixNano())}, env...), Limit: s.limit, Logs: filepath.Join("artifacts", "logs"),
 		Times: times, Known: "cmd/weirlab/times.json", Out: s.out, Clock: s.clock, Repeats: s.most - s.again,
 	})
 	if err != nil {

@@ -18,6 +18,11 @@ import (
 // firstPackage is the program of the lab's first processes and agents.
 const firstPackage = "weir/cmd/weirlab/internal/first"
 
+// RunVariable in the environment names a run of tests, such as make test. Its processes, one for each test,
+// share what one of them has built: to find out that nothing has changed keeps a processor busy for half
+// a second, in every process and at every boot of a box.
+const RunVariable = "WEIR_LAB_RUN"
+
 // remembered is how long a binary outlives its last build, which every use begins with.
 const remembered = 3 * time.Hour
 
@@ -47,6 +52,10 @@ func build(name, verb string, args ...string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
+	note := noteOfRun(dir, name, args)
+	if binary, err := os.ReadFile(note); err == nil && touch(string(binary)) == nil {
+		return string(binary), nil
+	}
 	// What go has built to this path before, and would build again, it leaves as it is: linking takes
 	// seconds, in each process that tests. Otherwise it puts another file in its place, so that a link
 	// to the one before stays what it was.
@@ -66,8 +75,28 @@ func build(name, verb string, args ...string) (string, error) {
 	if err := os.Link(last, binary); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
+	if note != "" {
+		if err := os.WriteFile(note, []byte(binary), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return binary, touch(binary)
+}
+
+// noteOfRun is the file in which this run of tests notes a binary that it has built, "" for no run.
+func noteOfRun(dir, name string, args []string) string {
+	run := os.Getenv(RunVariable)
+	if run == "" {
+		return ""
+	}
+	folder, _ := os.Getwd() // it distinguishes clones; a missing note costs time, nothing else
+	return filepath.Join(dir, fmt.Sprintf("run-%s-%s", name, sumOfBytes([]byte(run+folder+strings.Join(args, " ")))))
+}
+
+// touch keeps a binary from forgetOld.
+func touch(binary string) error {
 	now := time.Now()
-	return binary, os.Chtimes(binary, now, now) // for forgetOld
+	return os.Chtimes(binary, now, now)
 }
 
 // forgetOld removes the binaries and packages that were not used lately.

@@ -258,6 +258,21 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// TestARunBuildsOnce has the second build of a run need no go, and another run ask it again.
+func TestARunBuildsOnce(t *testing.T) {
+	const pkg = "weir/cmd/weirlab/internal/first"
+	t.Setenv(lab.RunVariable, t.TempDir()) // a name that no other run has
+	binary := lab.Build(t, pkg)
+	t.Setenv("PATH", "")
+	if again := lab.Build(t, pkg); again != binary {
+		t.Errorf("built again it is %s, before %s", again, binary)
+	}
+	t.Setenv(lab.RunVariable, t.TempDir())
+	if again, err := lab.Binary(pkg); err == nil {
+		t.Errorf("another run has %s without asking go", again)
+	}
+}
+
 // must ends the test if err is not nil.
 func must(t testing.TB, err error) {
 	t.Helper()
