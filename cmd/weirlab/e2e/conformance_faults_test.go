@@ -119,26 +119,47 @@ func (k *kubeKit) killsPrograms(command string) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	out := k.c.box.Must(k.t, "env", asPeer+"=1", program, "kill-children", strconv.Itoa(k.c.daemon.Pid()), "1s", command)
+	pid, rounds := strconv.Itoa(k.c.daemon.Pid()), 10 // a program may end before it is seen: then something is broken once more
+	if inNFTables(k.engine) {
+		rounds = 1 // the kernel counts the programs that weir has run
+	}
+	before := k.childFaults(pid)
+	out := k.c.box.Must(k.t, "env", asPeer+"=1", program, "kill-children", pid, "1s", strconv.Itoa(rounds), command)
 	n, err := strconv.Atoi(strings.TrimSpace(out))
 	switch runs := !inNFTables(k.engine); { // with nftables weir runs none
 	case err != nil || runs && n == 0:
 		k.fault("no program of weir's was killed: %q", out)
 	case !runs && n > 0:
 		k.fault("weir ran %d programs", n)
+	case !runs && k.childFaults(pid) != before:
+		k.fault("weir ran a program that has ended")
+	case runs: // so the count is one
+		k.eventually("the kernel counts page faults of programs that weir has run", func() bool { return k.childFaults(pid) != before })
 	}
 }
 
+// childFaults is the number of page faults of the programs that a process has run and waited for: each has
+// some (cminflt of proc(5)).
+func (k *kubeKit) childFaults(pid string) string {
+	k.t.Helper()
+	_, rest, _ := strings.Cut(k.c.box.Must(k.t, "cat", "/proc/"+pid+"/stat"), ") ")
+	return strings.Fields(rest)[8]
+}
+
 // killChildrenPeer runs a command and kills each child of a process for a while, from before the command
-// on: kill-children PID DURATION COMMAND. It prints how many that were.
-func killChildrenPeer(pid, duration, command string) error {
+// on, in so many rounds until one was killed: kill-children PID DURATION ROUNDS COMMAND. It prints how many
+// that were.
+func killChildrenPeer(pid, duration, rounds, command string) error {
 	span, err := time.ParseDuration(duration)
 	if err != nil {
 		return err
 	}
+	most, err := strconv.Atoi(rounds)
+	if err != nil {
+		return err
+	}
 	killed := map[int]bool{}
-	// A program may end before it is seen: then something is broken once more.
-	for range 10 {
+	for range most {
 		if err := breakAndKill(pid, span, command, killed); err != nil || len(killed) > 0 {
 			fmt.Println(len(killed))
 			return err
@@ -178,10 +199,12 @@ func breakAndKill(pid string, span time.Duration, command string, killed map[int
 	return breaks.Wait()
 }
 
-// manyAddresses adds and removes unused addresses, each of which the kernel announces.
+// manyAddresses adds and removes unused addresses, each of which the kernel announces. NodePorts are not
+// on those of loopback: weir has nothing to do for them.
 const manyAddresses = `ip link add storm type dummy && ip link set storm up
-for i in $(seq 0 15); do for j in $(seq 1 250); do echo "addr add 10.201.$i.$j/32 dev storm"; done; done >/tmp/storm-add
+for i in $(seq 0 15); do for j in $(seq 1 250); do echo "addr add 127.201.$i.$j/32 dev storm"; done; done >/tmp/storm-add
 sed 's/^addr add/addr del/' /tmp/storm-add >/tmp/storm-del
+for f in add del; do head -n 1000 /tmp/storm-$f >/tmp/few-$f; done
 `
 
 // overflows stops weir, makes more announcements than its socket can hold, and damages what only an
@@ -214,23 +237,26 @@ func (k *kubeKit) overflows() {
 	}
 }
 
-// interrupts has others change addresses, thousands of them, while weir reads them all: the kernel
+// interrupts has others change a thousand addresses while weir reads thousands: the kernel
 // marks such a dump as interrupted. Signals interrupt weir's calls as well.
 func (k *kubeKit) interrupts() {
 	k.t.Helper()
 	defer k.c.onNode(k.t, manyAddresses+"ip -batch /tmp/storm-add", "ip link del storm")()
 	retries := func() (n float64) {
-		for _, part := range []string{"ipvs", "ipset", "route", "conntrack", "reader"} {
-			n += k.c.metric(k.t, fmt.Sprintf("weir_netlink_retries_total{part=%q}", part))
+		for _, text := range k.c.metrics(k.t, "weir_netlink_retries_total") { // of each part
+			part, err := strconv.ParseFloat(text, 64)
+			must(k.t, err)
+			n += part
 		}
 		return n
 	}
 	before := retries()
-	for range 10 { // until one was
-		k.c.box.Must(k.t, "sh", "-c", fmt.Sprintf(`(for n in $(seq 1 4); do ip -batch /tmp/storm-del; ip -batch /tmp/storm-add; kill -URG %d; done) & churn=$!
+	for range 40 { // until one was; mostly the first is, several times
+		k.c.box.Must(k.t, "sh", "-c", fmt.Sprintf(`(ip -batch /tmp/few-del; kill -URG %d; ip -batch /tmp/few-add) & churn=$!
 ip addr flush dev kube-ipvs0 2>/dev/null; iptables -t nat -F
 wait $churn`, k.c.daemon.Pid()))
-		if retries() > before {
+		if n := retries(); n > before {
+			k.t.Logf("%v dumps were interrupted", n-before)
 			return
 		}
 	}

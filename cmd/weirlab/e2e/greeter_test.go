@@ -61,8 +61,8 @@ func peer(args []string) error {
 		return err
 	case len(args) == 2 && args[0] == "guest":
 		return guestPeer(args[1])
-	case len(args) == 4 && args[0] == "kill-children":
-		return killChildrenPeer(args[1], args[2], args[3])
+	case len(args) == 5 && args[0] == "kill-children":
+		return killChildrenPeer(args[1], args[2], args[3], args[4])
 	case len(args) == 3 && args[0] == "time-repair":
 		return timeRepairPeer(args[1], args[2])
 	case len(args) == 2 && args[0] == "relay":
