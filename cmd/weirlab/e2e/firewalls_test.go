@@ -83,8 +83,9 @@ func TestFirewalls(t *testing.T) {
 	}
 	plan := underSystemd(edgeSite(1, near))
 	plan.Boxes[0].Firewalls = true
+	plan.Boxes = append(plan.Boxes, lab.Box{Name: "box2", Nets: lab.Nets{linkOf(1): "10.1.1.2/24 fd01:1::2/64"}, Memory: 512})
 	w := &walled{edge: openEdge(t, plan, 1)}
-	w.site = w.boxes[0]
+	w.site, w.member = w.boxes[0], w.boxes[1]
 	if w.kernelBefore(t, 6, 9) {
 		t.Skip("SKIPPED: the old kernel of boxes has no NAT in nf_tables, and no owners of tables")
 	}
@@ -94,16 +95,25 @@ func TestFirewalls(t *testing.T) {
 	w.weir = "/usr/bin/weir"
 	w.installUnit(t)
 	w.box.Must(t, "sh", "-ec", keptRight)
-	w.configure(t, peering(1, "", "passive = true")+"[daemon]\non_stop = \"keep\"\n"+shared)
+	key := newKey() + "\n"
+	w.box.Must(t, "mkdir", "-p", "/etc/weir/credentials")
+	must(t, w.box.WriteFile(within(t, 10*time.Second), "/etc/weir/credentials/fleet.key", key, 0o600))
+	must(t, w.member.box.WriteFile(within(t, 10*time.Second), "/etc/weir/fleet.key", key, 0o600))
+	fleet := func(member int, key string) string {
+		return fmt.Sprintf("[fleet]\nname = \"edge\"\nmember = \"box%d\"\nbind = \"10.1.1.%d:7946\"\njoin = [\"10.1.1.1\", \"10.1.1.2\"]\nkeys = [%q]\ntiming = \"wan\"\n", member, member, key)
+	}
+	w.configure(t, peering(1, "", "passive = true")+"[daemon]\non_stop = \"keep\"\n"+fleet(1, "credential:fleet.key")+shared)
+	w.member.run(t, fleet(2, "fleet.key")+shared)
 	for _, f := range firewalls {
 		t.Run(f.section, func(t *testing.T) { w.lives(t, f) })
 	}
 }
 
-// walled is box1 of an edge, on which firewalls are set up.
+// walled is box1 of an edge, on which firewalls are set up. The other member of its fleet has none.
 type walled struct {
 	*edge
 	*site
+	member *site
 }
 
 // lives is the life with a firewall, from its set-up to its end.
@@ -125,6 +135,9 @@ func (w *walled) lives(t *testing.T, f firewall) {
 			t.Errorf("before the commands %s is answered", vip)
 		}
 	}
+	if f.opens != nil {
+		w.reached(t, false)
+	}
 	w.printsThePage(t, f)
 
 	q := &quickstart{Lab: w.edge.Lab, file: firewallsFile}
@@ -136,13 +149,48 @@ func (w *walled) lives(t *testing.T, f firewall) {
 		t.Errorf("weir's rules are in %s, want %s", doc.Kernel.Rules, f.owner)
 	}
 	w.awaitRoutes(t, bothVIPs, 1)
+	w.reached(t, true)
+	w.gossips(t)
 	if f.section == "Docker" {
 		w.keepsItsPort(t)
 	}
 	for _, command := range f.loads[:sized(1, len(f.loads))] {
 		w.survives(t, f.section+": "+command, command)
+		w.gossips(t)
 	}
 	eventually(t, time.Minute, func() error { return illness(w.doctor(t)) })
+}
+
+// reached requires that a new connection and a datagram of the other member reach the port of gossip, or do not.
+// Those of gossip itself may be replies, which every firewall accepts. conntrack forgets a dropped
+// datagram. An empty one is nothing to weir.
+func (w *walled) reached(t *testing.T, want bool) {
+	t.Helper()
+	out := strings.Fields(w.member.box.Must(t, "bash", "-c", `
+		perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Proto => "udp", PeerAddr => "10.1.1.1:7946"); defined $s->send("") or die $!; print $s->sockport, "\n"'
+		timeout 2 bash -c '</dev/tcp/10.1.1.1/7946' && echo connected || true`))
+	if got := len(out) == 2; got != want {
+		t.Errorf("a connection of a member is accepted: %v, want %v", got, want)
+	}
+	arrived := func() error {
+		if flows := w.box.Must(t, "cat", "/proc/net/nf_conntrack"); !strings.Contains(flows, "src=10.1.1.2 dst=10.1.1.1 sport="+out[0]+" dport=7946") {
+			return fmt.Errorf("a datagram of a member does not arrive; conntrack has\n%s", flows)
+		}
+		return nil
+	}
+	if want {
+		eventually(t, 10*time.Second, arrived)
+	} else if arrived() == nil {
+		t.Error("a datagram of a member arrives")
+	}
+}
+
+// gossips waits until both members serve in the eyes of both.
+func (w *walled) gossips(t *testing.T) {
+	t.Helper()
+	for _, s := range []*site{w.site, w.member} {
+		eventually(t, time.Minute, func() error { return s.are(t, "box1 serving", "box2 serving") })
+	}
 }
 
 // keepsItsPort requires that a container with the published ports 80 and 8088 has them, but not port 80 of a VIP.
