@@ -171,10 +171,29 @@ func nodesExternalLocal(t *testing.T, s *nodes) {
 			t.Errorf("the health of near on n%d is %s, want %s", n, got, code)
 		}
 	}
+	s.probesPastAFirewall(t)
 	// Pods reach all endpoints, from wherever they are.
 	for _, at := range []string{nodesVIP + ":80", nodesNear + ":80"} {
 		s.want(t, s.from("guest1"), at, "P1 P2", guest1)
 		s.want(t, s.from("guest3"), at, "P1 P2", guest3)
+	}
+}
+
+// probesPastAFirewall has a table of nf_tables drop the health check port of a node: weir doctor names the
+// chain, and the printed command opens it.
+func (s *nodes) probesPastAFirewall(t *testing.T) {
+	probe := func() string {
+		return s.Host("outside").Must(t, "sh", "-c", "curl -s -m 2 -o /dev/null -w '%{http_code}' http://192.168.0.1:30032/healthz || true")
+	}
+	box := s.nodes[1].box
+	box.Must(t, "nft", "add table inet fence; add chain inet fence guard { type filter hook input priority 0; }; add rule inet fence guard tcp dport 30032 drop")
+	defer box.Must(t, "nft", "delete table inet fence")
+	if got := probe(); got != "000" {
+		t.Errorf("behind the firewall a probe gets %s", got)
+	}
+	s.nodes[1].repair(t, s.nodes[1].doctor(t), fault{check: "nftables", names: "chain guard of nf_tables table inet fence drops probes of healthCheckNodePort 30032: rule 1"})
+	if got := probe(); got != "200" {
+		t.Errorf("after the command of weir doctor a probe gets %s", got)
 	}
 }
 
