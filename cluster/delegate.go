@@ -9,6 +9,7 @@ import (
 
 // NodeMeta implements memberlist.Delegate.
 func (d delegate) NodeMeta(int) []byte {
+	defer d.caught()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out, err := d.own.state.encode()
@@ -30,6 +31,7 @@ func (d delegate) MergeRemoteState([]byte, bool) {}
 // NotifyMsg implements memberlist.Delegate. It must not wait: a request that finds the
 // queue full is repeated by the member.
 func (d delegate) NotifyMsg(b []byte) {
+	defer d.caught()
 	kind, from, text, ok := parsePacket(b)
 	ok = ok && len(text) <= maxWire
 	switch {
@@ -69,6 +71,7 @@ func (d delegate) queue(r request) {
 // NotifyAlive implements memberlist.AliveDelegate: a host with a key can announce any
 // number of members, with any names, and another host can send recorded states.
 func (d delegate) NotifyAlive(n *memberlist.Node) error {
+	defer d.caught()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !nameForm.MatchString(n.Name) {
@@ -87,14 +90,16 @@ func (d delegate) NotifyJoin(n *memberlist.Node) { d.update(n, true) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.update(n, false) }
 
 func (d delegate) update(n *memberlist.Node, joins bool) {
+	defer d.caught()
 	state, err := decodeState(n.Meta)
-	d.mu.Lock()
-	d.table.update(n, state, err, joins)
-	self := n.Name == d.cfg.Name
-	if stamp, err := decodeStamp(n.Meta); err == nil && !self {
-		d.epochs.learn(n.Name, stamp)
-	}
-	d.mu.Unlock()
+	self := false
+	d.locked(func() {
+		d.table.update(n, state, err, joins)
+		self = n.Name == d.cfg.Name
+		if stamp, err := decodeStamp(n.Meta); err == nil && !self {
+			d.epochs.learn(n.Name, stamp)
+		}
+	})
 	if joins && !self {
 		d.log.Info("member joined", "member", n.Name, "address", n.Address(), "version", state.Version)
 	}
@@ -104,14 +109,17 @@ func (d delegate) update(n *memberlist.Node, joins bool) {
 
 // NotifyLeave implements memberlist.EventDelegate.
 func (d delegate) NotifyLeave(n *memberlist.Node) {
-	d.mu.Lock()
-	m := d.table.remove(n.Name, time.Now())
-	if m == nil {
-		d.mu.Unlock()
+	defer d.caught()
+	var gone *entry
+	var life Life
+	d.locked(func() {
+		if gone = d.table.remove(n.Name, time.Now()); gone != nil {
+			life = gone.Life
+		}
+	})
+	if gone == nil {
 		return
 	}
-	life := m.Life
-	d.mu.Unlock()
 	d.log.Warn("member gone", "member", n.Name, "address", n.Address(), "life", life)
 	signal(d.changed)
 }
@@ -120,13 +128,14 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 // name, and is ignored. If it is the name of this box, and this box has just started,
 // then this box is the one that is ignored.
 func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
+	defer d.caught()
 	now := time.Now()
-	d.mu.Lock()
-	d.table.counts.Conflicts++
-	if s := &d.session; existing.Name == d.cfg.Name && (s.conflict != "" || now.Sub(s.begun) < startPhase) {
-		s.conflict, s.conflictSeen = other.Address(), now
-	}
-	d.mu.Unlock()
+	d.locked(func() {
+		d.table.counts.Conflicts++
+		if s := &d.session; existing.Name == d.cfg.Name && (s.conflict != "" || now.Sub(s.begun) < startPhase) {
+			s.conflict, s.conflictSeen = other.Address(), now
+		}
+	})
 	d.lines.warn(now, "two boxes have one name; rename one of them", "member", existing.Name, "address", existing.Address(), "other", other.Address())
 	signal(d.changed)
 }
@@ -137,5 +146,6 @@ func (d delegate) AckPayload() []byte { return []byte(epochMark) }
 // NotifyPingComplete implements memberlist.PingDelegate: memberlist's own pings count like
 // those of the prober.
 func (d delegate) NotifyPingComplete(n *memberlist.Node, _ time.Duration, payload []byte) {
+	defer d.caught()
 	d.pinged(n.Name, payload)
 }

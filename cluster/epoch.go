@@ -127,23 +127,27 @@ func (d delegate) outdo(s Stamp) {
 // correct sends the corrections that are due. One that is lost is sent again, since the
 // member goes on publishing the old state.
 func (f *Fleet) correct(list *memberlist.Memberlist, now time.Time) {
-	f.mu.Lock()
 	var out []outgoing
-	for name, c := range f.epochs.corrections {
-		if c.sent.IsZero() {
-			out = append(out, outgoing{c.to, encodeStamp(f.epochs.known[name], []byte(name))})
-			f.epochs.corrections[name] = correction{sent: now}
-		} else if now.Sub(c.sent) >= requestEvery {
-			delete(f.epochs.corrections, name)
-		}
-	}
-	self := f.cfg.Name
-	f.mu.Unlock()
+	var self string
+	f.locked(func() { self, out = f.cfg.Name, f.epochs.due(now) })
 	for _, x := range out {
 		if err := list.SendBestEffort(x.to, encodePacket(packetEpoch, self, x.text)); err != nil {
 			f.log.Debug("epoch not sent", "member", x.to.Name, "error", err)
 		}
 	}
+}
+
+// due returns the corrections to send.
+func (e *epochs) due(now time.Time) (out []outgoing) {
+	for name, c := range e.corrections {
+		if c.sent.IsZero() {
+			out = append(out, outgoing{c.to, encodeStamp(e.known[name], []byte(name))})
+			e.corrections[name] = correction{sent: now}
+		} else if now.Sub(c.sent) >= requestEvery {
+			delete(e.corrections, name)
+		}
+	}
+	return out
 }
 
 // corrected takes a correction of this box by another member.

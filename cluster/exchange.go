@@ -79,19 +79,29 @@ type outgoing struct {
 // request asks members for messages and parts that are missing, for each one at most once
 // in requestEvery. It sends datagrams; what is lost is requested again.
 func (f *Fleet) request(list *memberlist.Memberlist, now time.Time) {
-	f.mu.Lock()
+	var self string
 	var ask []outgoing
-	for d, at := range f.exchange.asked {
-		if now.Sub(at) >= requestEvery {
-			delete(f.exchange.asked, d)
+	f.locked(func() { self, ask = f.cfg.Name, f.exchange.due(&f.table, f.cfg.Name, now) })
+	for _, x := range ask {
+		if err := list.SendBestEffort(x.to, encodePacket(packetRequest, self, x.text)); err != nil {
+			f.log.Debug("request not sent", "member", x.to.Name, "error", err)
 		}
 	}
-	for _, m := range f.table.members {
-		if m.Name == f.cfg.Name || m.Life != Alive || !m.Stale || m.State.Message == "" {
+}
+
+// due returns the requests to send.
+func (x *exchange) due(t *table, self string, now time.Time) (ask []outgoing) {
+	for d, at := range x.asked {
+		if now.Sub(at) >= requestEvery {
+			delete(x.asked, d)
+		}
+	}
+	for _, m := range t.members {
+		if m.Name == self || m.Life != Alive || !m.Stale || m.State.Message == "" {
 			continue
 		}
 		if m.unfinished != nil {
-			if text := f.exchange.ask(m.unfinished, now); len(text) > 0 {
+			if text := x.ask(m.unfinished, now); len(text) > 0 {
 				ask = append(ask, outgoing{m.node(), text})
 			}
 			if m.unfinished.asked <= maxRequests {
@@ -104,13 +114,7 @@ func (f *Fleet) request(list *memberlist.Memberlist, now time.Time) {
 			ask = append(ask, outgoing{m.node(), nil})
 		}
 	}
-	self := f.cfg.Name
-	f.mu.Unlock()
-	for _, x := range ask {
-		if err := list.SendBestEffort(x.to, encodePacket(packetRequest, self, x.text)); err != nil {
-			f.log.Debug("request not sent", "member", x.to.Name, "error", err)
-		}
-	}
+	return ask
 }
 
 // ask returns the request for the parts that a message misses, without those that were
@@ -132,30 +136,38 @@ func (x *exchange) ask(u *unfinished, now time.Time) (text []byte) {
 // answer sends this box's message, or parts of it, to a member that has requested them,
 // if the member is known: a name contains no address.
 func (f *Fleet) answer(ctx context.Context, list *memberlist.Memberlist, r request) {
-	f.mu.Lock()
-	m, self := f.table.members[r.from], f.cfg.Name
-	known := m != nil && m.Life == Alive
 	var to *memberlist.Node
-	if known {
-		to = m.node()
-	}
-	kind, text := packetMessage, f.own.wire
-	switch {
-	case len(r.parts) > 0:
-		kind, text = packetParts, f.own.answer(r.parts)
-	case known && text != nil && m.State.Epoch > 0: // a version without epochs reads none
-		kind, text = packetStamped, encodeStamp(f.own.state.Stamp, text)
-	}
-	f.mu.Unlock()
-	if !known || text == nil || ctx.Err() != nil {
+	var packet []byte
+	f.locked(func() {
+		if m := f.table.members[r.from]; m != nil && m.Life == Alive {
+			to, packet = m.node(), m.answer(r, &f.own, f.cfg.Name)
+		}
+	})
+	if packet == nil || ctx.Err() != nil {
 		return
 	}
 	// A member that does not read blocks memberlist for 10 s; nothing else waits for it.
 	f.exchange.answers.Go(func() {
-		if err := list.SendReliable(to, encodePacket(kind, self, text)); err != nil {
+		defer f.caught()
+		if err := list.SendReliable(to, packet); err != nil {
 			f.log.Debug("message not accepted", "member", r.from, "error", err)
 		}
 	})
+}
+
+// answer returns the packet that answers a request of the member; nil is none.
+func (m *entry) answer(r request, own *publication, self string) []byte {
+	kind, text := packetMessage, own.wire
+	switch {
+	case len(r.parts) > 0:
+		kind, text = packetParts, own.answer(r.parts)
+	case text != nil && m.State.Epoch > 0: // a version without epochs reads none
+		kind, text = packetStamped, encodeStamp(own.state.Stamp, text)
+	}
+	if text == nil {
+		return nil
+	}
+	return encodePacket(kind, self, text)
 }
 
 // receive takes a message that was requested. It may be newer than the requested one: a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ type Fleet struct {
 	lines    *logFilter
 	changed  chan struct{}
 	wake     chan struct{}
+	broken   chan error // a goroutine has panicked
 	exchange exchange
 	hooks    hooks
 
@@ -113,7 +115,7 @@ func New(cfg Config, log *slog.Logger) (*Fleet, error) {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
 	f := &Fleet{
-		log: log, cfg: cfg, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		log: log, cfg: cfg, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), broken: make(chan error, 1),
 		exchange: exchange{requests: make(chan request, 64), asked: map[partDigest]time.Time{}}, hooks: hooks{connect: connect},
 		table: newTable(), epochs: newEpochs(), joins: joins{failed: map[string]string{}, answered: map[string]struct{}{}},
 	}
@@ -253,6 +255,24 @@ func (f *Fleet) refused() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.table.counts.Refused++
+}
+
+// caught catches a panic, so that it does not end the process of a box that serves. It must be deferred in every goroutine
+// and every callback of memberlist. Run then ends with the panic as its error, and can be called again.
+func (f *Fleet) caught() {
+	if v := recover(); v != nil {
+		select {
+		case f.broken <- fmt.Errorf("panic: %v\n%s", v, debug.Stack()):
+		default: // the first one is enough
+		}
+	}
+}
+
+// locked runs a function under the lock.
+func (f *Fleet) locked(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
 }
 
 // signal puts a value into a channel that has room for one.

@@ -48,6 +48,7 @@ func (j *joiner) run(ctx context.Context) {
 			}
 			j.due.Store(name, time.Time{})
 			j.running.Go(func() {
+				defer j.caught()
 				_, err := j.list.Join([]string{name})
 				if ctx.Err() != nil {
 					return

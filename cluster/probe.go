@@ -61,6 +61,7 @@ func (p prober) run(ctx context.Context) {
 				case room <- struct{}{}:
 				}
 				probes.Go(func() {
+					defer p.caught()
 					defer func() { <-room }()
 					p.probe(ctx, one)
 				})

@@ -42,9 +42,9 @@ func (f *Fleet) rejoinDead(ctx context.Context, list *memberlist.Memberlist) {
 		sleep(ctx, rejoinEvery)
 		room := make(chan struct{}, maxProbes)
 		var all sync.WaitGroup
-		f.mu.Lock()
-		dead, fleet := f.table.dead(f.cfg.Name), f.cfg.Fleet
-		f.mu.Unlock()
+		var dead []string
+		var fleet string
+		f.locked(func() { dead, fleet = f.table.dead(f.cfg.Name), f.cfg.Fleet })
 		mu.Lock()
 		maps.DeleteFunc(tried, func(addr string, _ attempts) bool { return !slices.Contains(dead, addr) })
 		dead = slices.DeleteFunc(dead, func(addr string) bool { return !tried[addr].due(time.Now()) })
@@ -52,6 +52,7 @@ func (f *Fleet) rejoinDead(ctx context.Context, list *memberlist.Memberlist) {
 		for _, addr := range dead {
 			room <- struct{}{}
 			all.Go(func() {
+				defer f.caught()
 				defer func() { <-room }()
 				try, cancel := context.WithTimeout(ctx, connectTimeout)
 				defer cancel()

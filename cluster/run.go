@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -11,7 +12,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// Run takes part in the fleet until ctx ends. It does not announce a leave.
+// Run takes part in the fleet until ctx ends. It does not announce a leave. An error is a panic; then it may be called again.
 func (f *Fleet) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		list, err := f.begin()
@@ -21,11 +22,15 @@ func (f *Fleet) Run(ctx context.Context) error {
 			continue
 		}
 		f.setError(nil)
-		f.serve(ctx, list)
-		f.end(list)
+		if err := f.serve(ctx, list); err != nil {
+			f.setError(errPanicked)
+			return err
+		}
 	}
 	return nil
 }
+
+var errPanicked = errors.New("the gossip has panicked, and is started again")
 
 // begin creates a list for the configuration.
 func (f *Fleet) begin() (*memberlist.Memberlist, error) {
@@ -68,10 +73,10 @@ func (f *Fleet) end(list *memberlist.Memberlist) {
 	if err := list.Shutdown(); err != nil {
 		f.log.Warn("fleet port not closed", "error", err)
 	}
-	f.mu.Lock()
-	f.table.clear()
-	clear(f.joins.answered)
-	f.mu.Unlock()
+	f.locked(func() {
+		f.table.clear()
+		clear(f.joins.answered)
+	})
 }
 
 func (f *Fleet) setError(err error) {
@@ -87,17 +92,30 @@ func (f *Fleet) setError(err error) {
 	}
 }
 
-// serve does the work of a list, until ctx ends or another list is needed.
-func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) {
+// serve does the work of a list, until ctx ends, another list is needed, or a goroutine has panicked. Then it stops the list.
+func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err error) {
+	defer func() {
+		select {
+		case err = <-f.broken:
+		default:
+		}
+	}()
+	defer f.end(list) // after a panic, too: the next list needs the port
+	defer f.caught()
 	end := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	f.mu.Lock()
 	every := f.cfg.Timing.memberlist().ProbeInterval
 	f.mu.Unlock()
 	var background sync.WaitGroup
-	background.Go(func() { (&joiner{Fleet: f, list: list, begun: time.Now()}).run(ctx) })
-	background.Go(func() { f.rejoinDead(ctx, list) })
-	background.Go(func() { prober{f, list, every}.run(ctx) })
+	for _, run := range []func(context.Context){
+		(&joiner{Fleet: f, list: list, begun: time.Now()}).run, func(ctx context.Context) { f.rejoinDead(ctx, list) }, prober{f, list, every}.run,
+	} {
+		background.Go(func() {
+			defer f.caught()
+			run(ctx)
+		})
+	}
 	defer func() {
 		cancel()
 		// A request to a silent host takes up to ten seconds. A list waits for it before
@@ -121,20 +139,24 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) {
 			if moves && !leaving {
 				_ = list.Leave(wait)
 			}
-			return
+			return nil
 		}
 		if state != published && !leaving {
 			published = state
-			// It is queued and sent in the background. The error would be a timeout.
-			f.updating.Lock()
-			_ = list.UpdateNode(noWait)
-			f.updating.Unlock()
+			func() {
+				f.updating.Lock()
+				defer f.updating.Unlock()
+				// It is queued and sent in the background. The error would be a timeout.
+				_ = list.UpdateNode(noWait)
+			}()
 		}
 		f.correct(list, time.Now())
 		f.request(list, time.Now())
 		select {
 		case <-ctx.Done():
-			return
+			return nil
+		case err := <-f.broken:
+			return err
 		case <-f.wake:
 		case now := <-tick.C:
 			f.expire(now)

@@ -3,7 +3,9 @@ package l2
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -17,20 +19,25 @@ func (a *Answerer) Run(ctx context.Context) error {
 	if !a.begin() {
 		return errors.New("answer for addresses: is running already")
 	}
+	defer a.end() // after a panic, too: Run must be possible again
 	r := runner{a: a, summary: summary{log: a.log}}
-	err := a.inNamespace(func() error { return r.open() })
-	if err == nil {
-		r.readers.Go(func() { r.watch.listen(a.linkHint) })
-		r.loop(ctx)
-		r.close()
+	if err := a.inNamespace(func() error { return r.open() }); err != nil {
+		return err
 	}
+	defer r.close()
+	r.readers.Go(func() { r.watch.listen(a.linkHint) })
+	r.loop(ctx)
+	return nil
+}
+
+// end makes every claim Idle.
+func (a *Answerer) end() {
 	a.with(func(e *engine) {
 		for name := range e.links {
 			e.setLink(name, linkState{}, time.Now())
 		}
 		a.running = false
 	})
-	return err
 }
 
 // runner is the state of a call of Run, and belongs to its goroutine.
@@ -189,7 +196,7 @@ func (r *runner) tasks(hinted, anyway bool) (tasks []task, gone []*port) {
 // listen starts to read a socket of a port.
 func (r *runner) listen(p *port, s *socket, parse func([]byte) (message, bool)) {
 	r.readers.Go(func() {
-		err := s.frames(parse, func(m message) { r.a.received(p, m) })
+		err := recovered(func() error { return s.frames(parse, func(m message) { r.a.received(p, m) }) })
 		if err == nil {
 			return
 		}
@@ -198,6 +205,16 @@ func (r *runner) listen(p *port, s *socket, parse func([]byte) (message, bool)) 
 		p.failed.Store(true)
 		r.a.linkHint()
 	})
+}
+
+// recovered returns a panic of a function as an error: no frame may end the process.
+func recovered(do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return do()
 }
 
 // failPause is the pause before a failed socket is opened again.
