@@ -119,6 +119,8 @@
 // # Failures
 //
 // GoBGP runs in this process. If a router makes it panic, the process dies, the kernel
-// forwards, the routers keep the routes, and the next start announces them again. If it
-// hangs, Set and Status do not; Status has a Problem, and a restart helps.
+// forwards, the routers keep the routes, and the next start announces them again. A panic
+// of this package does not end the process. If it ended a change half-way, GoBGP is started
+// again; otherwise the sessions stay. If GoBGP hangs, Set and Status do not; Status has a
+// Problem, and a restart helps.
 package bgp

@@ -29,6 +29,7 @@ type engine struct {
 	listen  []netip.AddrPort
 	problem string // the reason why the port is not bound
 	restart bool   // GoBGP must be started again
+	panics  panics
 
 	peers   []Peer          // with defaults, as GoBGP has them
 	missing map[string]bool // peers that GoBGP refused

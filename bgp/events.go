@@ -22,6 +22,7 @@ var states = map[packet.FSMState]State{
 
 // event is a change of a session's state.
 func (b *sessions) event(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+	defer logPanic(b.log)
 	if e.Type == apiutil.PEER_EVENT_END_OF_INIT {
 		return
 	}

@@ -35,6 +35,7 @@ const (
 func (l *logHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
+	defer logPanic(l.log)
 	switch {
 	case r.Message == msgStoppedTwice:
 	case r.Message == msgConnectFailed:

@@ -3,8 +3,10 @@ package bgp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
+	"runtime/debug"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -42,20 +44,35 @@ type job struct {
 
 // round does the ordered work, and polls.
 func (s *Speaker) round(e *engine, look bool) {
+	if time.Now().Before(e.panics.until) {
+		return
+	}
 	if look && e.retryListening() {
 		e.restart = true
 	}
 	j := s.next(e)
-	var err error
+	s.report(e, j, e.do(j, look))
+}
+
+// do does a job. A panic is its error: the box serves without BGP. If GoBGP may have half of a change then, it is started
+// again with all routes. Otherwise the sessions stay.
+func (e *engine) do(j job, look bool) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err, e.restart = &panicError{v, debug.Stack()}, e.restart || e.panics.changing
+		}
+	}()
+	e.panics.changing = j.config != nil || len(j.changes) > 0
 	if j.config != nil {
 		err = e.configure(*j.config, j.changes)
 	} else if e.gobgp != nil {
 		err = e.apply(j.changes)
 	}
+	e.panics.changing = false
 	if look && err == nil && e.gobgp != nil {
 		err = e.poll()
 	}
-	s.report(e, j, err)
+	return err
 }
 
 // next returns the next job. A new server needs all routes, and so does a new Config.
@@ -84,7 +101,11 @@ func (s *Speaker) next(e *engine) job {
 
 // report passes the result of a round on. Failed work is ordered again.
 func (s *Speaker) report(e *engine, j job, err error) {
-	if err != nil && e.limiter.allow(err.Error(), time.Now()) {
+	var p *panicError
+	switch now := time.Now(); {
+	case errors.As(err, &p):
+		s.log.Error("BGP panicked", "value", fmt.Sprint(p.value), "sessions_restart", e.restart, "in", e.panics.pause(now), "stack", string(p.stack))
+	case err != nil && e.limiter.allow(err.Error(), now):
 		s.log.Error("BGP update failed", "error", err)
 	}
 	hops := maps.Clone(e.next.hops)
@@ -135,6 +156,7 @@ func (e *engine) poll() error {
 func (e *engine) recreateLost() error {
 	var errs []error
 	for _, p := range e.sessions.lost() {
+		e.panics.changing = true
 		e.removePeer(p)
 		errs = append(errs, e.addPeer(p, true))
 	}
@@ -154,6 +176,7 @@ func (e *engine) followHops() error {
 			continue
 		}
 		if now := nextHops(p, sessionInterface(p, on), e.next.refused[p.Name]).keepKnown(h, e.next.refused[p.Name]); now != h {
+			e.panics.changing = true
 			e.next.hops[p.Name] = now
 			changed = append(changed, p)
 		}
@@ -187,6 +210,7 @@ func (e *engine) retryListening() bool {
 
 // finish ends the sessions in the ordered way.
 func (s *Speaker) finish(e *engine) {
+	defer logPanic(s.log)
 	s.mu.Lock()
 	keep := s.shutdown == graceful
 	s.mu.Unlock()
