@@ -70,10 +70,9 @@ func (b *box) loop(ctx context.Context) error {
 			continue // what that means for the kernel comes from the clusters
 		case <-timer.C:
 		}
-		if time.Now().Before(b.passes.due()) {
-			continue
+		if !time.Now().Before(b.passes.due()) {
+			b.passes.work(ctx)
 		}
-		b.passes.work(ctx)
 	}
 }
 

@@ -37,7 +37,7 @@ type passes struct {
 // work does what is due now: first the known changes, which without IPVS would wait for an audit. An audit begins, and ends
 // when the auditor has read the kernel.
 func (p *passes) work(ctx context.Context) {
-	if !p.progress.since.IsZero() && !time.Now().Before(p.floor()) {
+	if !p.progress.since.IsZero() && !time.Now().Before(p.progress.floor) {
 		p.sync(ctx)
 	}
 	if p.progress.audits.Begin(time.Now()) {
@@ -65,7 +65,10 @@ func (p *passes) audited(ctx context.Context, audit *lb.Audit) {
 }
 
 // sync programs the changes.
-func (p *passes) sync(ctx context.Context) { p.pass(ctx, p.target.rec.Sync) }
+func (p *passes) sync(ctx context.Context) {
+	defer p.progress.passed(time.Now(), p.target.cfg.Kernel.MinSyncPeriod)
+	p.pass(ctx, p.target.rec.Sync)
+}
 
 // audit is the first pass. It reads the whole kernel, unless the checks needed that already, and returns the error of it.
 func (p *passes) audit(ctx context.Context) error {
@@ -76,7 +79,6 @@ func (p *passes) audit(ctx context.Context) error {
 // endAudit runs the pass at the end of an audit.
 func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time) (lb.Report, error)) {
 	p.target.changes.services++ // foreign virtual servers may have come or gone
-	floor := p.progress.floor
 	p.pass(ctx, func(ctx context.Context, now time.Time) (lb.Report, error) {
 		rep, err := f(ctx, now)
 		if len(rep.Drift) > 0 || err != nil || !p.progress.ready {
@@ -85,22 +87,17 @@ func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time
 		if ctx.Err() == nil {
 			p.progress.audits.Audited(time.Now(), p.target.cfg.Kernel.SyncPeriod, err)
 		}
-		if len(rep.Ops)+rep.Failed > 0 {
-			floor = time.Now()
+		if len(rep.Ops)+rep.Failed > 0 { // otherwise it delays no change
+			p.progress.passed(now, p.target.cfg.Kernel.MinSyncPeriod)
 		}
 		return rep, err
 	})
-	p.progress.floor = floor // a change does not wait after an audit without repairs
 }
-
-// floor returns the time at which min_sync_period allows the next pass. A pass for changes that wrote nothing counts, too:
-// otherwise a stream of such changes would run pass after pass.
-func (p *passes) floor() time.Time { return p.progress.floor.Add(p.target.cfg.Kernel.MinSyncPeriod) }
 
 // due returns the time of the next pass if nothing more happens.
 func (p *passes) due() time.Time {
 	if !p.progress.since.IsZero() || p.derived.options != p.target.changes.options {
-		return p.floor()
+		return p.progress.floor
 	}
 	due := p.progress.audits.Next
 	if !p.progress.audits.Begun.IsZero() {
@@ -111,8 +108,8 @@ func (p *passes) due() time.Time {
 			due = next
 		}
 	}
-	if due.Before(p.floor()) {
-		return p.floor()
+	if due.Before(p.progress.floor) {
+		return p.progress.floor
 	}
 	return due
 }
@@ -160,7 +157,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	if err != nil && err.Error() != known {
 		p.log.Error("kernel not readable; it stays as it is", "error", err)
 	}
-	p.progress.lastPass, p.progress.floor, p.progress.waiting = time.Now(), time.Now(), rep.Deferred
+	p.progress.lastPass, p.progress.waiting = time.Now(), rep.Deferred
 	if err == nil {
 		p.target.vips.Set(lb.CheckMarks(p.target.rec))
 		p.counter.Ask(p.target.rec.UncountedDrains(p.progress.lastPass))

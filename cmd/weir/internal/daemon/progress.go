@@ -13,7 +13,7 @@ type progress struct {
 	ready    bool // the kernel has had the first state
 	audits   kernelmode.Audits
 	lastPass time.Time
-	floor    time.Time // the end of the last pass for changes or with repairs
+	floor    time.Time // min_sync_period allows the next pass from then on
 	since    time.Time // of the first change that no pass has handled; zero without a change
 	waiting  int       // deletions that wait for a source
 	drift    uint64
@@ -24,6 +24,12 @@ func (p *progress) changed(now time.Time) {
 	if p.since.IsZero() {
 		p.since = now
 	}
+}
+
+// passed records the end of a pass, which may have written nothing. Two may follow each other at once, as in kube-proxy, so
+// that the end of a drain does not delay a change. Each further one waits for min_sync_period from the end of the last.
+func (p *progress) passed(begin time.Time, period time.Duration) {
+	p.floor = begin.Add(time.Since(begin) + max(0, p.floor.Sub(begin)+period))
 }
 
 // take returns since, and clears it: a pass handles all changes.

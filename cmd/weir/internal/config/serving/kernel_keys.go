@@ -65,7 +65,7 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 			Doc: "Interval of the audits, which compare the whole kernel state with the wanted one and repair differences. Changes are applied at once, " +
 				"without waiting for an audit."},
 		{Path: "kernel.min_sync_period", To: &k.MinSyncPeriod, Default: `"50ms"`, Max: 24 * schema.Hour,
-			Doc: "Minimum interval between two passes that apply changes, so that a burst is applied together. Audits that repair something count, too. At most sync_period."},
+			Doc: "Minimum interval between writes to the kernel, so that a burst of changes is applied together. Two writes may follow each other at once, and each further one waits. At most sync_period."},
 		{Path: "kernel.tcp_timeout", To: &k.TCPTimeout, Default: `"0s"`, Max: longestTimer, Check: schema.WholeSeconds,
 			Doc: "IPVS timeout of idle TCP connections, in whole seconds. 0s keeps the kernel's value (15m)."},
 		{Path: "kernel.tcp_fin_timeout", To: &k.TCPFinTimeout, Default: `"0s"`, Max: longestTimer, Check: schema.WholeSeconds,
