@@ -27,8 +27,8 @@ func newConntrack(count *Traffic) *conntrack {
 }
 
 // adopt records the marks of a whole observation.
-func (c *conntrack) adopt(obs *lb.Observation) {
-	for m := range obs.Objects.Mappings() {
+func (c *conntrack) adopt(mapped []lb.Member) {
+	for _, m := range mapped {
 		c.addMark(m)
 	}
 }
