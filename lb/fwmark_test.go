@@ -95,6 +95,9 @@ func TestMissingBackendOfAMarkWithdrawsAllItsVIPs(t *testing.T) {
 	if len(told) > 0 {
 		t.Errorf("the kernel has no backend, and yet: %v", told)
 	}
+	if next := s.Next(); !next.Equal(s.now) {
+		t.Errorf("the repair is due at %v, want at once, %v", next, s.now)
+	}
 	mustSync(t, s.Reconciler, s.now)
 	told.take(t, s.Reconciler)
 	if len(told[vip]) != 1 || len(told[second]) != 1 {

@@ -203,6 +203,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 			return rep, err
 		}
 	}
+	r.routes.repair.begin(now)
 	r.drains.poll(now)
 	ops := r.due(now)
 	ops, rep.Deferred = r.orphans.deferDeletes(ops, r.model)
@@ -283,7 +284,7 @@ func (r *Reconciler) Pending() int { return len(r.failed.of) }
 
 // Next returns when Sync should be called even if nothing changes; the zero time is never.
 func (r *Reconciler) Next() time.Time {
-	next := earliest(r.drains.nextPoll, r.failed.next())
+	next := earliest(earliest(r.drains.nextPoll, r.failed.next()), r.routes.repair.due)
 	for _, g := range r.guards.of {
 		next = earliest(next, g.next())
 	}

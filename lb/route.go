@@ -62,7 +62,8 @@ type routes struct {
 	reported map[netip.Addr]bool
 	// dirty are the addresses that may differ from their last report. All of them are claimed
 	// or reported, so the map does not grow where Routes is never called.
-	dirty map[netip.Addr]struct{}
+	dirty  map[netip.Addr]struct{}
+	repair repair
 }
 
 func newRoutes(m *model) routes {
@@ -200,57 +201,6 @@ func (t *routes) report(out []Route, route Route) []Route {
 		t.reported[route.Addr] = len(route.Serves) > 0
 	}
 	return append(out, route)
-}
-
-// readBack reads the virtual servers of routes that were written since they were last read. It
-// records missing and different objects, and reports whether there are some: the next Sync repairs
-// them.
-func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (lacking bool, err error) {
-	if len(t.have.unread) == 0 {
-		return false, nil
-	}
-	var frontends []Frontend
-	expected := map[Object]Object{}
-	for _, route := range fresh {
-		for _, s := range route.Serves {
-			for _, o := range t.objectsAt(s.Service, route.Addr) {
-				switch f, _ := frontendOf(o); o.kind() {
-				case kindVirtualServer:
-					if _, unread := t.have.unread[f]; unread {
-						frontends = append(frontends, f)
-						expected[o.ID()] = o
-					}
-				case kindRealServer:
-					if _, unread := t.have.unread[f]; unread {
-						expected[o.ID()] = o
-					}
-				}
-			}
-		}
-	}
-	if len(frontends) == 0 {
-		return false, nil
-	}
-	obs, err := k.Observe(ctx, nil, frontends...)
-	if err != nil {
-		return false, err
-	}
-	missing := map[Frontend]bool{}
-	for id, o := range expected {
-		if now, _ := obs.Objects.Get(id); now != o {
-			f, _ := frontendOf(id)
-			missing[f] = true
-			t.have.record(id, nil)
-			t.touched[id] = struct{}{}
-			t.touch(id) // a given mark has more addresses
-		}
-	}
-	for _, f := range frontends {
-		if !missing[f] {
-			delete(t.have.unread, f)
-		}
-	}
-	return len(missing) > 0, nil
 }
 
 // Route returns the state of an address without a reading of the kernel.
