@@ -24,10 +24,7 @@ var metricRows = sync.OnceValues(func() (map[string]string, error) {
 	return rows, nil
 })
 
-var (
-	metricType = regexp.MustCompile(`(?m)^# TYPE (weir_[a-z0-9_]+) (\w+)$`)
-	labelName  = regexp.MustCompile(`([a-z]+)="`)
-)
+var labelName = regexp.MustCompile(`([a-z]+)="`)
 
 // areDocumented shows that the metrics which a box has are those of packaging/doc/metrics.md,
 // with the same types and labels.
@@ -35,25 +32,49 @@ func areDocumented(t testing.TB, metrics string) {
 	t.Helper()
 	rows, err := metricRows()
 	must(t, err)
-	for _, m := range metricType.FindAllStringSubmatch(metrics, -1) {
-		name, kind := m[1], m[2]
+	kinds, labels := firstSamples(metrics)
+	for name, kind := range kinds {
 		sample := name
 		if kind == "histogram" {
 			sample += "_count"
 		}
-		found := regexp.MustCompile(`(?m)^` + sample + `(?:\{(.*)\})? `).FindStringSubmatch(metrics)
-		if found == nil {
+		found, there := labels[sample]
+		if !there {
 			continue // there is none at the moment
 		}
-		var labels []string
-		for _, l := range labelName.FindAllStringSubmatch(found[1], -1) {
-			labels = append(labels, l[1])
+		var names []string
+		for _, l := range labelName.FindAllStringSubmatch(found, -1) {
+			names = append(names, l[1])
 		}
-		slices.Sort(labels)
-		if got := kind + " " + strings.Join(labels, ","); rows[name] != got {
+		slices.Sort(names)
+		if got := kind + " " + strings.Join(names, ","); rows[name] != got {
 			t.Errorf("%s: it is %q, and in metrics.md %q", name, got, rows[name])
 		}
 	}
+}
+
+// firstSamples returns the types of weir's metrics, and the labels of the first sample of each name. It reads
+// the text once, for tests read metrics in loops that wait.
+func firstSamples(metrics string) (kinds, labels map[string]string) {
+	kinds, labels = map[string]string{}, map[string]string{}
+	for line := range strings.Lines(metrics) {
+		line = strings.TrimSuffix(line, "\n")
+		if typed, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			if name, kind, _ := strings.Cut(typed, " "); strings.HasPrefix(name, "weir_") {
+				kinds[name] = kind
+			}
+			continue
+		}
+		end := strings.LastIndexByte(line, ' ')
+		if end < 0 || line[0] == '#' {
+			continue
+		}
+		name, own, _ := strings.Cut(line[:end], "{")
+		if _, again := labels[name]; !again {
+			labels[name] = own
+		}
+	}
+	return kinds, labels
 }
 
 func TestMetricsAreComparedWithTheirTable(t *testing.T) {
