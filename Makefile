@@ -4,6 +4,10 @@
 
 export CGO_ENABLED = 0
 
+# Without the path of the clone, what one has compiled serves the next: a fresh clone compiles
+# for 14 seconds instead of minutes, if the cache has the rest.
+export GOFLAGS := -trimpath $(GOFLAGS)
+
 # git reports the version of these sources also if another user owns them, such as root in
 # a clone of a normal user.
 export GIT_CONFIG_COUNT = 1

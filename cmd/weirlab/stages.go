@@ -128,12 +128,13 @@ func (s *stages) pipe(ctx context.Context, env []string, stdout io.Writer, name 
 	return nil
 }
 
-// goTest runs go test, prints a line a package and what failed tests have printed, and counts.
+// goTest runs go test, prints a line a package and what failed tests have printed, and counts. Results of earlier
+// runs, which go test may have of another clone, count as none.
 func (s *stages) goTest(ctx context.Context, env []string, args ...string) error {
 	events, write := io.Pipe()
 	read := make(chan error, 1)
 	go func() { read <- s.readEvents(events) }()
-	err := s.pipe(ctx, env, write, "go", append([]string{"test", "-json"}, args...)...)
+	err := s.pipe(ctx, env, write, "go", append([]string{"test", "-json", "-count=1"}, args...)...)
 	write.Close()
 	return errors.Join(err, <-read)
 }
