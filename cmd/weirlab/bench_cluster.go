@@ -7,7 +7,9 @@ import (
 	"net"
 	"slices"
 	"time"
+
 	"weir/cmd/weirlab/internal/traffic"
+	"weir/cmd/weirlab/lab"
 )
 
 const kubeProxy = "kube-proxy, ipvs"
@@ -88,9 +90,11 @@ func (b clusterBench) visit(ctx context.Context, e engine, n, changes int, rest 
 		}
 	}
 	b.report("  %s: one endpoint changed, %d times", e.name, changes)
-	if s.delays, err = r.delays(ctx, changes, e.beat >= time.Second); err != nil {
+	measured, err := r.changes(ctx, changes, e.beat >= time.Second)
+	if err != nil {
 		return s, err
 	}
+	s.delays = durations(measured)
 	s.cost, err = r.costOfChange(ctx)
 	b.report("  %s: median %s, slowest %s; processes started for one: %d, netlink buffers: %d",
 		e.name, span(median(s.delays)), span(slices.Max(s.delays)), s.cost.processes, s.cost.buffers)
@@ -125,17 +129,33 @@ func (r *room) idles(ctx context.Context) (time.Duration, usage, error) {
 	return after.cpu - before.cpu, after, err
 }
 
-// delays replaces the only endpoint of a Service repeatedly, each time by one
+// replacement is one change of an endpoint, as it was measured.
+type replacement struct {
+	begin time.Time     // of the request to the API server
+	took  time.Duration // until a connection reaches the endpoint
+	api   time.Duration // until the API server has answered
+	// starved is how long the box and its clients have waited for a processor of the host, all tasks together.
+	starved time.Duration
+}
+
+func durations(changes []replacement) (out []time.Duration) {
+	for _, c := range changes {
+		out = append(out, c.took)
+	}
+	return out
+}
+
+// changes replaces the only endpoint of a Service repeatedly, each time by one
 // that was never there, and takes the time from the request to the API server
 // until a connection reaches it.
-func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Duration, error) {
+func (r *room) changes(ctx context.Context, changes int, rested bool) ([]replacement, error) {
 	l, err := r.site.Host("web").Listen("tcp4", ":8080")
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
 	go reportAddress(l)
-	var out []time.Duration
+	var out []replacement
 	for i := range changes {
 		if rested {
 			if err := r.rest(ctx); err != nil {
@@ -144,32 +164,40 @@ func (r *room) delays(ctx context.Context, changes int, rested bool) ([]time.Dur
 		} else if err := traffic.Pause(ctx, time.Duration(300+i*37%400)*time.Millisecond); err != nil {
 			return nil, err // at times that have nothing to do with any period, over more than that of audits
 		}
-		took, err := r.delay(ctx, fmt.Sprintf("10.251.%d.1", i))
+		c, err := r.oneChange(ctx, fmt.Sprintf("10.251.%d.1", i))
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, took)
+		out = append(out, c)
 	}
 	return out, nil
 }
 
-func (r *room) delay(ctx context.Context, endpoint string) (time.Duration, error) {
+func (r *room) oneChange(ctx context.Context, endpoint string) (c replacement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	begin := time.Now()
-	if err := r.replace(ctx, endpoint); err != nil {
-		return 0, err
+	before, err := lab.ProcessorWaits(r.box)
+	if err != nil {
+		return c, err
 	}
+	c.begin = time.Now()
+	if err := r.replace(ctx, endpoint); err != nil {
+		return c, err
+	}
+	c.api = time.Since(c.begin)
 	for {
 		met, err := r.meets(ctx, probed+":80")
-		took := time.Since(begin)
+		c.took = time.Since(c.begin)
 		if err == nil && met == endpoint {
-			return took, nil
+			break
 		}
 		if err := traffic.Pause(ctx, time.Millisecond); err != nil {
-			return 0, fmt.Errorf("%s is never reached, the last was %q: %w", endpoint, met, err)
+			return c, fmt.Errorf("%s is never reached, the last was %q: %w", endpoint, met, err)
 		}
 	}
+	after, err := lab.ProcessorWaits(r.box)
+	c.starved = after.Since(before)
+	return c, err
 }
 
 // meets makes a connection and gives the address that was reached.

@@ -85,9 +85,11 @@ func (b nftBench) visit(ctx context.Context, e engine, n int, complete content) 
 	if s.connect, err = dataBench(b).knock(ctx, addrs); err != nil {
 		return s, err
 	}
-	if s.delays, err = r.delays(ctx, b.changesAmongMany, e.beat >= time.Second); err != nil {
+	measured, err := r.changes(ctx, b.changesAmongMany, e.beat >= time.Second)
+	if err != nil {
 		return s, err
 	}
+	s.delays = durations(measured)
 	s.cost, err = r.costOfChange(ctx)
 	b.report("  %s: %s rules, a connection %s, a change %s", e.name, count(s.rules), span(s.connect.median), span(median(s.delays)))
 	return s, err

@@ -3,6 +3,8 @@ package lab
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -29,4 +31,48 @@ func ProcessorTime(m *Machine) (time.Duration, error) {
 		return 0, fmt.Errorf("%s: processor time: %w", m.name, err)
 	}
 	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ
+}
+
+// Waits are the times for which tasks of the host have waited for one of its processors, by task.
+type Waits map[string]time.Duration
+
+// ProcessorWaits returns the waits of a box, and of this process, which has its clients. A program of user-mode Linux is a
+// process of the host.
+func ProcessorWaits(m *Machine) (Waits, error) {
+	on, err := boot{m}.on()
+	if err != nil {
+		return nil, err
+	}
+	root := fmt.Sprintf("/proc/%d/root/proc/", m.lab.keeper.cmd.Process.Pid)
+	kernel := strconv.Itoa(on.kernel.Pid())
+	children, err := os.ReadFile(root + kernel + "/task/" + kernel + "/children")
+	if err != nil {
+		return nil, fmt.Errorf("%s: programs of the box: %w", m.name, err)
+	}
+	out := Waits{}
+	out.add("/proc/self")
+	for _, pid := range append(strings.Fields(string(children)), kernel) {
+		out.add(root + pid)
+	}
+	return out, nil
+}
+
+// add adds the tasks of a process. One that has ended meanwhile has none.
+func (w Waits) add(process string) {
+	files, _ := filepath.Glob(process + "/task/*/schedstat")
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		var ran, waited time.Duration // nanoseconds (Documentation/scheduler/sched-stats.rst)
+		if _, err := fmt.Sscan(string(text), &ran, &waited); err == nil {
+			w[file] = waited
+		}
+	}
+}
+
+// Since returns how long all tasks together have waited since before. Several may have waited at the same time.
+func (w Waits) Since(before Waits) (sum time.Duration) {
+	for task, waited := range w {
+		sum += waited - before[task]
+	}
+	return sum
 }
