@@ -19,6 +19,9 @@ import (
 var failpoints = []struct{ name, file, line string }{
 	{"cluster", "k8ssync/translation.go", "\t\t\tbegan := time.Now()\n"},
 	{"addresses", "k8ssync/provider_elector.go", "\t\tretry := p.election.timing.retry\n"},
+	{"bgp", "bgp/work.go", "\trepairs := map[repair][]string{}\n"},
+	{"fleet", "cluster/run.go", "\t\tf.correct(list, time.Now())\n"},
+	{"l2", "cluster/l2/run.go", "\t\thinted, anyway := r.linksMayDiffer()"},
 	{"loop", "cmd/weir/internal/daemon/loop.go", "\t\tb.watchdog.Beat(time.Now())\n\t\ttimer.Reset"},
 }
 
@@ -60,12 +63,24 @@ func failpoint(name string) {
 	return weir
 }
 
-// panics has the code that follows a cluster panic, then the writer of addresses, then the main loop. The first
-// two are started again by themselves. The third ends the daemon, and the next start repairs nothing.
+// member makes the box of panics a member of a fleet of its own, which answers ARP.
+const member = `
+[fleet]
+name = "trouble"
+member = "box"
+bind = "10.2.0.1"
+insecure_without_key = true
+[l2]
+interfaces = ["front"]
+`
+
+// panics has parts of weir panic, one after the other. Those beside the main loop are started again by themselves.
+// A panic of the main loop ends the daemon, and the next start repairs nothing.
 func (h *hostTrouble) panics(t *testing.T) {
 	shipped := h.weir
 	h.stop(t, syscall.SIGTERM)
 	h.weir = panicking(t)
+	h.configure(t, h.config(usualPool)+member)
 	h.start(t)
 	h.pid = h.weirPid(t)
 	c := h.clients(t)
@@ -79,17 +94,16 @@ func (h *hostTrouble) panics(t *testing.T) {
 	fail("addresses")
 	must(t, h.daemon.Expect(within(t, time.Minute), "failpoint addresses"))
 	h.pooled(t, "after-panic", "10.2.0.12")
-	var vip string // not always the next of the pool: an earlier story may have reserved that
-	eventually(t, time.Minute, func() error {
-		var doc serviceDoc
-		read(t, h.prod, servicesPath+"/after-panic", &doc)
-		if vip = doc.given().addrs; vip == "" {
-			return errors.New("after-panic has no address")
-		}
-		return nil
-	})
+	vip := h.given(t, "after-panic")
 	figure(t, "trouble: a panic of the writer of addresses: another address is served after", h.answers(t, at(vip, 80), "web2"))
 	isGiven(t, h.prod, "pooled", pooledVIP, "Assigned")
+	h.metricIs(t, `weir_bgp_session_up{address="10.2.0.13",peer="router"}`, 1)
+	fail("bgp")
+	h.bgpPanics(t)
+	fail("fleet")
+	h.fleetPanics(t)
+	fail("l2")
+	h.l2Panics(t)
 	if pid := h.weirPid(t); pid != h.pid {
 		t.Errorf("weir is process %d, and was %d", pid, h.pid)
 	}
@@ -103,9 +117,72 @@ func (h *hostTrouble) panics(t *testing.T) {
 	sameState(t, "a panic of the main loop", before, h.dump(t))
 	c.served(t)
 	h.weir = shipped
+	h.configure(t, h.config(usualPool))
 	h.start(t)
 	h.pid = h.weirPid(t)
 	h.changes(t)
 	forget(t, h.prod, "after-panic")
 	c.unhurt(t, "panics")
+}
+
+// given waits for the address of a Service. It is not always the next of the pool: an earlier story may have reserved that.
+func (h *hostTrouble) given(t *testing.T, name string) (vip string) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		var doc serviceDoc
+		read(t, h.prod, servicesPath+"/"+name, &doc)
+		if vip = doc.given().addrs; vip == "" {
+			return fmt.Errorf("%s has no address", name)
+		}
+		return nil
+	})
+	return vip
+}
+
+// bgpPanics waits until BGP goes on after a panic. The session and its routes stay.
+func (h *hostTrouble) bgpPanics(t *testing.T) {
+	must(t, h.daemon.Expect(within(t, time.Minute), "failpoint bgp"))
+	h.pooled(t, "after-bgp", "10.2.0.12")
+	vip := h.given(t, "after-bgp")
+	begin := time.Now()
+	eventually(t, time.Minute, func() error {
+		paths, err := h.router.PathsTo(within(t, 10*time.Second), vip+"/32")
+		if err == nil && len(paths) == 0 {
+			err = errors.New("the router has no route to " + vip)
+		}
+		return err
+	})
+	figure(t, "trouble: a panic of BGP: another route is announced after", time.Since(begin))
+	forget(t, h.prod, "after-bgp")
+	if n := h.metric(t, `weir_bgp_flaps_total{address="10.2.0.13",peer="router"}`); n != 0 {
+		t.Errorf("after a panic of BGP the session was lost %v times", n)
+	}
+}
+
+// fleetPanics waits until the gossip is started again after a panic.
+func (h *hostTrouble) fleetPanics(t *testing.T) {
+	must(t, h.daemon.Expect(within(t, time.Minute), "failpoint fleet"))
+	begin := time.Now()
+	eventually(t, time.Minute, func() error {
+		c, err := h.web(1).DialContext(within(t, time.Second), "tcp4", "10.2.0.1:7946")
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	figure(t, "trouble: a panic of the gossip: its port is open again after", time.Since(begin))
+	h.metricIs(t, "weir_fleet_failed", 0)
+}
+
+// l2Panics waits until ARP is answered again after a panic.
+func (h *hostTrouble) l2Panics(t *testing.T) {
+	must(t, h.daemon.Expect(within(t, time.Minute), "failpoint l2"))
+	begin := time.Now()
+	h.client1.Must(t, "ip", "route", "replace", stickyVIP+"/32", "dev", "front")
+	defer h.client1.Must(t, "ip", "route", "del", stickyVIP+"/32", "dev", "front")
+	eventually(t, time.Minute, func() error {
+		_, err := get(within(t, time.Second), h.client1, at(stickyVIP, 80))
+		return err
+	})
+	figure(t, "trouble: a panic of ARP: a VIP is resolved again after", time.Since(begin))
 }

@@ -42,6 +42,7 @@ type hostTrouble struct {
 	*land
 	backend string // of the Service of calmVIP
 	addr    string // of that backend
+	router  *lab.Router
 	pid     int
 }
 
@@ -104,7 +105,7 @@ func newHostTrouble(t *testing.T) *hostTrouble {
 	h.box.Must(t, "sh", "-ec", "mkdir -p "+weirDir+"; mount -t tmpfs -o size=1m,nr_inodes=64 none "+weirDir)
 	h.run(t, h.config(usualPool))
 	h.pid = h.daemon.Pid()
-	h.Router(t, "web3", lab.BIRD, h.box.Must(t, h.weir, "bgp", "router-config", "--vendor", "bird", "--peer", "router"))
+	h.router = h.Router(t, "web3", lab.BIRD, h.box.Must(t, h.weir, "bgp", "router-config", "--vendor", "bird", "--peer", "router"))
 	h.backend = "web1"
 	h.balance(t, h.prod, "calm", calmVIP, "", "10.2.0.11")
 	h.answers(t, calmVIP+":80", "web1")
