@@ -15,7 +15,7 @@ type panicError struct {
 
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// logPanic logs a panic of a callback of GoBGP, whose goroutine goes on. It must be deferred.
+// logPanic logs a panic of a callback of GoBGP. The goroutine continues. It must be deferred.
 func logPanic(log *slog.Logger) {
 	if v := recover(); v != nil {
 		log.Error("BGP panicked", "value", fmt.Sprint(v), "stack", string(debug.Stack()))
@@ -32,7 +32,7 @@ type panics struct {
 
 const (
 	// panicPause is the pause after a panic. Each one that follows soon doubles it, up to maxPanicPause: a session that
-	// begins again and again is worse for a router than one that stays as it is.
+	// restarts repeatedly is worse for a router than one that stays as it is.
 	panicPause    = time.Second
 	maxPanicPause = time.Minute
 )

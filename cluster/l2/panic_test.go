@@ -34,7 +34,7 @@ func TestRunAnswersAgainAfterAPanic(t *testing.T) {
 	a.becomes(one4, Answered)
 	a.becomes(one6, Answered)
 	due.Store(true)
-	a.claim(netip.MustParseAddr("192.0.2.9")) // for which Run filters its socket anew
+	a.claim(netip.MustParseAddr("192.0.2.9")) // for which Run filters its socket from scratch
 	if err := <-panicked; err == nil {
 		t.Error("Run has not panicked")
 	}
