@@ -100,7 +100,7 @@ func TestFirewalls(t *testing.T) {
 	must(t, w.box.WriteFile(within(t, 10*time.Second), "/etc/weir/credentials/fleet.key", key, 0o600))
 	must(t, w.member.box.WriteFile(within(t, 10*time.Second), "/etc/weir/fleet.key", key, 0o600))
 	fleet := func(member int, key string) string {
-		return fmt.Sprintf("[fleet]\nname = \"edge\"\nmember = \"box%d\"\nbind = \"10.1.1.%d:7946\"\njoin = [\"10.1.1.1\", \"10.1.1.2\"]\nkeys = [%q]\ntiming = \"wan\"\n", member, member, key)
+		return fmt.Sprintf("[fleet]\nname = \"edge\"\nmember = \"box%d\"\nbind = \"10.1.1.%d:7946\"\njoin = [\"10.1.1.1\", \"10.1.1.2\"]\nkeys = [%q]\ntiming = \"wan\"\npreempt_delay = \"0s\"\n", member, member, key)
 	}
 	w.configure(t, peering(1, "", "passive = true")+"[daemon]\non_stop = \"keep\"\n"+fleet(1, "credential:fleet.key")+shared)
 	w.member.run(t, fleet(2, "fleet.key")+shared)
