@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&p.out, "out", "dist", "`folder` for the packages")
 	flag.StringVar(&p.nfpm, "nfpm", "", "the `module` of nfpm, with its version")
 	flag.StringVar(&p.version, "version", "", "`version` of the packages (default: of the tag, or of the commit)")
+	flag.StringVar(&p.compression, "deb-compression", "", "`method` of nfpm for debs, such as none (default: that of nfpm.yaml)")
 	flag.StringVar(&p.sign, "sign", "", "`file` with the secret OpenPGP key that signs the packages (default: none does)")
 	flag.StringVar(&p.passphraseFile, "passphrase-file", "", "`file` with the passphrase of that key")
 	flag.Usage = func() {
@@ -42,6 +43,7 @@ func main() {
 // packer builds packages from the current work tree.
 type packer struct {
 	out, nfpm, version   string
+	compression          string // of debs; "" is that of nfpm.yaml
 	sign, passphraseFile string
 	from                 origin
 	here                 string  // the program for this machine

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -111,5 +112,28 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestDebsHaveAnotherCompressionIfAsked(t *testing.T) {
+	shipped, err := os.ReadFile("../nfpm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ method, want string }{{"", "xz"}, {"none", "none"}} {
+		file := filepath.Join(t.TempDir(), "nfpm.yaml")
+		if err := os.WriteFile(file, shipped, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := (&packer{compression: tt.method}).compressAs(file); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(file)
+		if want := "\ndeb:\n  compression: " + tt.want + "\n"; err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("-deb-compression %q: %v, nfpm.yaml has no %q", tt.method, err, want)
+		}
+		if !strings.Contains(string(text), "\n  compression: zstd\n") {
+			t.Errorf("-deb-compression %q: rpms have another one", tt.method)
+		}
 	}
 }

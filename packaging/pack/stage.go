@@ -74,7 +74,30 @@ func (p *packer) stage(ctx context.Context, dir, arch string) error {
 			return err
 		}
 	}
+	if err := p.compressAs(filepath.Join(dir, "packaging", "nfpm.yaml")); err != nil {
+		return err
+	}
 	return normalize(dir, p.from.date)
+}
+
+// debCompression is the line of nfpm.yaml with the method for debs.
+const debCompression = "deb:\n  compression: xz\n"
+
+// compressAs has a copy of nfpm.yaml name the chosen method for debs. xz takes ten seconds, which tests
+// that install a package need not wait for.
+func (p *packer) compressAs(file string) error {
+	if p.compression == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, after, found := strings.Cut(string(text), debCompression)
+	if !found {
+		return fmt.Errorf("nfpm.yaml has no %q", debCompression)
+	}
+	return os.WriteFile(file, []byte(before+"deb:\n  compression: "+p.compression+"\n"+after), 0o644)
 }
 
 // build builds the program, statically linked and reproducible.

@@ -57,7 +57,7 @@ func debBefore(t *testing.T) string {
 	if err != nil {
 		t.Logf("NO BUILD BEFORE THIS ONE, only the same sources with an older version: %v", err)
 		version = "these sources"
-		tool(t, "make", "-s", "-C", "../../..", "package", "DIST="+dist, "PACKAGES=amd64.deb", "PACKAGE_VERSION=0~0")
+		tool(t, "make", "-s", "-C", "../../..", "package", "DIST="+dist, "PACKAGES=amd64.deb", "PACKAGE_VERSION=0~0", "DEB_COMPRESSION=none")
 	}
 	t.Logf("the build before, of %s, in %.0f s", version, time.Since(begin).Seconds())
 	made := packages{dir: dist}
@@ -81,7 +81,7 @@ func packBefore(sources, dist string) (revision string, err error) {
 	for _, args := range [][]string{
 		{"git", "clone", "--quiet", "--shared", "--no-checkout", strings.TrimSpace(string(root)), sources},
 		{"git", "-C", sources, "checkout", "--quiet", strings.TrimSpace(string(commit))},
-		{"make", "-s", "-C", sources, "package", "DIST=" + dist, "PACKAGES=amd64.deb"},
+		{"make", "-s", "-C", sources, "package", "DIST=" + dist, "PACKAGES=amd64.deb", "DEB_COMPRESSION=none"},
 	} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, out)

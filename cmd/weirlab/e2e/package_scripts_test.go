@@ -204,7 +204,7 @@ func debInChroot(t *testing.T, p *packages) {
 func debUnderSystemd(t *testing.T, p *packages) {
 	c := newChroot(t)
 	c.pretend(t)
-	deb := c.bring(t, p.made(t, "*_amd64.deb"))
+	deb := c.bring(t, p.plain)
 	out := c.must(t, "dpkg", "--install", deb)
 	if asked := c.asked(t); asked != "" || !strings.Contains(out, "nothing to serve yet and is not started") {
 		t.Errorf("without a configuration systemd is asked to %q:\n%s", asked, out)
@@ -264,7 +264,7 @@ func (c chroot) mustPrint(t testing.TB, said string) {
 func debComesBack(t *testing.T, p *packages) {
 	c := newChroot(t)
 	c.pretend(t)
-	deb := c.bring(t, p.made(t, "*_amd64.deb"))
+	deb := c.bring(t, p.plain)
 	c.used(t) // a configuration that was there first
 	c.must(t, "dpkg", "--install", deb)
 	if asked := c.asked(t); asked != "start weir.service" {

@@ -8,14 +8,16 @@ import (
 	"testing"
 )
 
-// packagesAreSigned signs packages with a throw-away key, and verifies them as releases.md instructs.
-func packagesAreSigned(t *testing.T, p *packages) {
+// sign makes a throw-away key, and packages that are signed with it.
+func (p *packages) sign(t testing.TB, sources string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "weir-key-") // short: the path of the agent's socket is limited
 	must(t, err)
 	t.Cleanup(func() {
 		tool(t, "gpgconf", "--homedir", dir, "--kill", "gpg-agent")
 		tool(t, "rm", "-rf", dir)
 	})
+	p.key = dir
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for file, text := range map[string]string{
 		"passphrase":     "correct horse\n",
@@ -29,10 +31,19 @@ func packagesAreSigned(t *testing.T, p *packages) {
 	gpg("--quick-generate-key", "weir throw-away <test@weir.invalid>", "rsa3072", "sign", "never")
 	gpg("--armor", "--output", in("secret.asc"), "--export-secret-keys")
 	gpg("--armor", "--output", in("weir.asc"), "--export")
-	signed := packages{dir: in("dist")}
-	tool(t, "make", "-s", "-C", p.sources, "package", "DIST="+signed.dir, "PACKAGES=amd64.deb amd64.rpm",
+	pack(t, sources, p.signed().dir, "077", "Asia/Tokyo", "amd64.deb amd64.rpm",
 		"SIGN="+in("secret.asc"), "SIGN_PASSPHRASE_FILE="+in("passphrase"))
+}
 
+// signed are the packages that sign has made.
+func (p *packages) signed() *packages {
+	return &packages{dir: filepath.Join(p.key, "dist")}
+}
+
+// packagesAreSigned verifies the signed packages as releases.md instructs.
+func packagesAreSigned(t *testing.T, p *packages) {
+	in := func(name string) string { return filepath.Join(p.key, name) }
+	signed := p.signed()
 	deb, rpm := signed.made(t, "*.deb"), signed.made(t, "*.rpm")
 	if sha(t, deb) != sha(t, p.made(t, "*_amd64.deb")) {
 		t.Error("the signed deb differs from the one that anyone can build")

@@ -49,7 +49,9 @@ func TestPackages(t *testing.T) {
 // packages are those that were made of these sources, and what is in the ones for amd64.
 type packages struct {
 	sources    string   // of which they were made
-	dir, again string   // with them, and with them once more
+	dir, again string   // with them, and with them once more, the deb of those that are signed
+	key        string   // a folder with the key of the signed ones
+	plain      string   // the deb without compression: dpkg unpacks the other in a second, each time
 	root       string   // the files of the deb for amd64
 	files      []string // of the deb, "-rwxr-xr-x root/root /usr/bin/weir"
 }
@@ -75,16 +77,23 @@ func makePackages(t testing.TB) *packages {
 	p.sources = one
 	pack(t, one, p.dir, "022", "UTC", "amd64.deb amd64.rpm")
 	t.Logf("two packages in %.0f s", time.Since(begin).Seconds())
-	pack(t, other, p.again, "077", "Asia/Tokyo", "amd64.deb amd64.rpm")
+	// xz takes ten seconds: the signed deb is the one of the other folder, too.
+	p.sign(t, other)
+	pack(t, other, p.again, "077", "Asia/Tokyo", "amd64.rpm")
+	tool(t, "cp", p.signed().made(t, "*_amd64.deb"), p.again)
+	uncompressed := packages{dir: filepath.Join(dir, "plain")}
+	pack(t, one, uncompressed.dir, "022", "UTC", "amd64.deb", "DEB_COMPRESSION=none")
+	p.plain = uncompressed.made(t, "*_amd64.deb")
 	tool(t, "dpkg-deb", "--extract", p.made(t, "*_amd64.deb"), p.root)
 	p.files = listDeb(t, p.made(t, "*_amd64.deb"))
 	return p
 }
 
-// pack makes packages of sources.
-func pack(t testing.TB, sources, dist, umask, zone, targets string) {
+// pack makes packages of sources; more are other variables of the Makefile.
+func pack(t testing.TB, sources, dist, umask, zone, targets string, more ...string) {
 	t.Helper()
-	tool(t, "sh", "-c", `umask $1 && cd "$2" && TZ=$3 make -s package DIST="$4" PACKAGES="$5"`, "sh", umask, sources, zone, dist, targets)
+	args := []string{"-c", `umask $1 && cd "$2" && export TZ=$3 && shift 3 && exec make -s package "$@"`, "sh", umask, sources, zone, "DIST=" + dist, "PACKAGES=" + targets}
+	tool(t, "sh", append(args, more...)...)
 }
 
 // copySources copies the sources with their history, and not what was made of them.
@@ -115,16 +124,25 @@ func packagesAreTheSame(t *testing.T, p *packages) {
 	}
 	for _, e := range again {
 		if sum := sha(t, filepath.Join(p.dir, e.Name())); sum != sha(t, filepath.Join(p.again, e.Name())) {
-			t.Errorf("%s differs from the one of the same sources in another folder, with another umask", e.Name())
+			t.Errorf("%s differs from the one of the same sources in another folder, with another umask, and from a signed deb", e.Name())
 		} else {
 			t.Logf("%s %s", sum, e.Name())
 		}
+	}
+	if sumInDeb(t, p.plain) != sumInDeb(t, p.made(t, "*_amd64.deb")) {
+		t.Error("a deb without compression has other files or scripts")
 	}
 }
 
 func sha(t testing.TB, file string) string {
 	t.Helper()
 	return strings.Fields(tool(t, "sha256sum", file))[0]
+}
+
+// sumInDeb is the sum of what dpkg unpacks.
+func sumInDeb(t testing.TB, deb string) string {
+	t.Helper()
+	return tool(t, "sh", "-c", `dpkg-deb --fsys-tarfile "$1" | sha256sum && dpkg-deb --ctrl-tarfile "$1" | sha256sum`, "sh", deb)
 }
 
 // listDeb lists the files of a package: mode, owner and path, without folders of others.

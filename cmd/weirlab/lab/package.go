@@ -15,9 +15,10 @@ import (
 // packed are the folders with files that get into a package beside the program.
 var packed = []string{"packaging", "systemd", "configs"}
 
-// Package makes weir's deb for amd64 as make package does, and returns its path, at which every box
-// sees it too: apt-get install takes it from there. An empty version is that of the commit. What has
-// been packed once, and has not changed, is not packed again.
+// Package makes weir's deb for amd64 as make package does, but without compression, and returns its path,
+// at which every box sees it too: apt-get install takes it from there. An empty version is that of the
+// commit. What has been packed once, and has not changed, is not packed again. TestPackages installs the
+// deb that users get.
 func Package(t testing.TB, version string) string {
 	t.Helper()
 	weir := Build(t, "weir/cmd/weir")
@@ -27,7 +28,7 @@ func Package(t testing.TB, version string) string {
 		t.Fatal(err)
 	}
 	dir, err := cached(filepath.Join("bin", "packages-"+sum), func(dir string) error {
-		pack := exec.Command("make", "-s", "-C", root, "package", "PACKAGES=amd64.deb", "DIST="+dir, "PACKAGE_VERSION="+version)
+		pack := exec.Command("make", "-s", "-C", root, "package", "PACKAGES=amd64.deb", "DIST="+dir, "PACKAGE_VERSION="+version, "DEB_COMPRESSION=none")
 		if out, err := pack.CombinedOutput(); err != nil {
 			return fmt.Errorf("make package: %w\n%s", err, bytes.TrimSpace(out))
 		}
