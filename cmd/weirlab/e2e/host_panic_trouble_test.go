@@ -97,6 +97,7 @@ func (h *hostTrouble) panics(t *testing.T) {
 	vip := h.given(t, "after-panic")
 	figure(t, "trouble: a panic of the writer of addresses: another address is served after", h.answers(t, at(vip, 80), "web2"))
 	isGiven(t, h.prod, "pooled", pooledVIP, "Assigned")
+	must(t, h.daemon.Expect(within(t, time.Minute), "BGP session up")) // the router opens it some seconds after the start
 	h.metricIs(t, `weir_bgp_session_up{address="10.2.0.13",peer="router"}`, 1)
 	fail("bgp")
 	h.bgpPanics(t)
