@@ -34,7 +34,7 @@
 // programs, and with no proxy but its own. They are read again when a file changes. That
 // makes a new client, and its lists are compared with the stored objects, so that only
 // differences are published. A broken watch continues where it ended, after pauses that
-// double up to 15 seconds (retry.go). The first watch that opens ends the pauses of
+// double up to 15 to 30 seconds (retry.go). The first watch that opens ends the pauses of
 // the others, since weir would join new Services with old EndpointSlices meanwhile. Of those,
 // slices that an earlier Service of the same name owns are ignored. Pings of HTTP/2
 // detect a silent API server within a minute. A list replaces newer objects; an event with

@@ -63,6 +63,9 @@ const anyState = "0"
 // server's cached state, which costs etcd nothing. The Reflector of a new client asks for the
 // same; another server's cache may be older than what is known, so that one has to be current.
 func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	if opts.Continue == "" {
+		l.retries.begin(ctx, &l.client.reachable)
+	}
 	if opts.ResourceVersion == anyState && l.current().listed {
 		opts.ResourceVersion = ""
 	}
@@ -139,6 +142,7 @@ func (l *lister) fits(it *item, list *pages) bool {
 
 // Watch opens a watch, or a list in the form of a watch (KEP-3157).
 func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	l.retries.begin(ctx, &l.client.reachable)
 	opts.Watch = true
 	listing := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if l.doubt && !listing {
@@ -170,12 +174,10 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 		list = l.begin()
 	}
 	l.doubt = false
-	l.retries.succeeded(time.Now())
-	if l.current().err != nil {
-		l.client.reachable.notify()
-	}
+	l.retries.open(time.Now())
+	l.client.reachable.notify()
 	l.opened()
-	return newStream(in, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }), nil
+	return newStream(in, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }, func() { l.retries.close(time.Now()) }), nil
 }
 
 // wentBack returns an error if the state of the server is older than the known one, as
@@ -191,7 +193,7 @@ func (l *lister) wentBack(ctx context.Context, known string) error {
 		return l.failed(ctx, "list", err)
 	}
 	if at := version(m.GetResourceVersion()); at != 0 && at < version(known) {
-		return apierrors.NewResourceExpired("the API server has an older state")
+		return l.failed(ctx, "list", apierrors.NewResourceExpired("the API server has an older state"))
 	}
 	return nil
 }
@@ -238,17 +240,22 @@ func (l *lister) event(ctx context.Context, e watch.Event, list **pages) []watch
 	return nil
 }
 
-// failed reports an error with the name of the permission that may be missing. An expired
-// history is no error: the list is read again.
+// failed reports an error with the name of the permission that may be missing, and waits. An expired
+// history is no error: the list is read again. A server that is overloaded gets its pause in any case.
 func (l *lister) failed(ctx context.Context, verb string, err error) error {
-	if ctx.Err() != nil || expired(err) {
+	if ctx.Err() != nil {
 		return err
 	}
-	err = fmt.Errorf("%s: %w", l.permission(verb), short(err))
-	reached := l.client.reachable.wait()
-	l.broken(err)
-	sleep(ctx, requestedDelay(err))
-	waitForRetry(ctx, l.retries.failed(time.Now()), reached)
+	reached := l.retries.reached
+	if !expired(err) {
+		err = fmt.Errorf("%s: %w", l.permission(verb), short(err))
+		l.broken(err)
+		sleep(ctx, requestedDelay(err))
+		if apierrors.IsTooManyRequests(err) {
+			reached = nil
+		}
+	}
+	waitForRetry(ctx, l.retries.ended(time.Now()), reached)
 	return err
 }
 

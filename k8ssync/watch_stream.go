@@ -43,21 +43,26 @@ func newDecoder(body io.ReadCloser, contentType string, gv schema.GroupVersion) 
 	return restwatch.NewDecoder(streaming.NewDecoder(framer.NewFrameReader(body), events), objects), nil
 }
 
-func newStream(in decoder, f func(watch.Event) []watch.Event) *stream {
+// newStream calls end at the end of the watch, unless an error event or Stop ended it.
+func newStream(in decoder, f func(watch.Event) []watch.Event, end func()) *stream {
 	s := &stream{in: in, out: make(chan watch.Event), done: make(chan struct{})}
-	go s.run(f)
+	go s.run(f, end)
 	return s
 }
 
-func (s *stream) run(f func(watch.Event) []watch.Event) {
+func (s *stream) run(f func(watch.Event) []watch.Event, end func()) {
 	defer close(s.out)
 	defer s.Stop()
 	for {
 		typ, object, err := s.in.Decode()
 		if err != nil {
+			if !s.stopped() {
+				end()
+			}
 			if s.stopped() || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) {
 				return // it is opened again where it ended
 			}
+			s.in.Close() // nothing can be read after it, and f may wait
 			typ, object = watch.Error, unreadable(err)
 		}
 		for _, e := range f(watch.Event{Type: typ, Object: object}) {
@@ -70,8 +75,8 @@ func (s *stream) run(f func(watch.Event) []watch.Event) {
 				return
 			}
 		}
-		if err != nil {
-			return
+		if typ == watch.Error {
+			return // the Reflector opens another one
 		}
 	}
 }

@@ -365,7 +365,7 @@ func TestFailingClusterDelaysNoOther(t *testing.T) {
 
 func TestEndedWatchLeavesNoGoroutine(t *testing.T) {
 	in := &fakeWatch{out: make(chan watchEvent)}
-	s := newStream(in, func(e watchEvent) []watchEvent { return []watchEvent{e} })
+	s := newStream(in, func(e watchEvent) []watchEvent { return []watchEvent{e} }, func() {})
 	in.out <- watchEvent{} // taken by the stream, which has no reader
 	s.Stop()
 	s.Stop()
