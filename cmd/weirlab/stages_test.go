@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -124,5 +125,25 @@ func TestProvenOnlyWhenEverythingIs(t *testing.T) {
 	read.count(allTests, nil, outcomes()[1:], suspects)
 	if read.Green[suspects[0]] != 0 {
 		t.Error("a test that did not run counts as green")
+	}
+}
+
+// TestUnitStageHasAllPackages compares unitPackages with the packages that have tests: a new one must not be left out.
+func TestUnitStageHasAllPackages(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := append([]string{"weir/lb", "weir/cmd/weirlab/prose", "weir/cmd/weirlab/mutate"}, boxPackages...) // stages of their own
+	for _, name := range strings.Fields(string(out)) {
+		covered := slices.Contains(others, name) || slices.ContainsFunc(unitPackages, func(pattern string) bool {
+			folder := strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/...")
+			return name == "weir/"+folder || strings.HasPrefix(name, "weir/"+folder+"/")
+		})
+		if !covered {
+			t.Errorf("no stage of make test has the tests of %s", name)
+		}
 	}
 }

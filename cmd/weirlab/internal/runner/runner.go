@@ -293,7 +293,7 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	if ctx.Err() != nil && cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has started
 	}
-	result := Result{Test: t, Lane: lane, Took: time.Since(began), Output: out.String(), Starved: r.Clock.Starved(began, time.Now())}
+	result := Result{Test: t, Lane: lane, Took: time.Since(began), Output: out.String()}
 	result.Outcome, result.Why, result.Counts = judge(t, result.Output, err)
 	result.Cores = leased(leases)
 	if result.Outcome == Passed {
@@ -301,6 +301,7 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 			result.Outcome, result.Why = Failed, "it left processes behind, which are killed now: "+strings.Join(left, ", ")
 		}
 	}
+	result.Starved = r.Clock.Starved(began, time.Now())
 	result.Used = meter.end(used(cmd.ProcessState))
 	if log.err != nil && result.Outcome == Passed {
 		result.Outcome, result.Why = Failed, log.err.Error()
