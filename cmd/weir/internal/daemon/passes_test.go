@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/kube"
 	"weir/lb"
@@ -45,6 +47,58 @@ func TestTwoPassesFollowAtOnce(t *testing.T) {
 			begin := time.Now()
 			time.Sleep(took)
 			p.passed(begin, period)
+		}
+	})
+}
+
+// A stream of changes is written in two passes at once, and then in one for each min_sync_period.
+func TestAStreamOfChangesIsWrittenOncePerPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrent(t)
+		time.Sleep(time.Minute) // the start waits no longer for clusters
+		rules, period := lb.Rules{Family: lb.IPv4}, c.target.cfg.Kernel.MinSyncPeriod
+		lastPass := func() (last time.Time) {
+			synctest.Wait()
+			if err := c.calls.do(t.Context(), func() { last = c.box.passes.progress.lastPass }); err != nil {
+				t.Fatal(err)
+			}
+			return last
+		}
+		var got, want []time.Duration
+		begin, last := time.Now(), lastPass()
+		for range 1000 {
+			c.kernel.Remove(rules)
+			c.events.Add(lb.Event{Lost: []lb.Object{rules}, What: "a test"})
+			if now := lastPass(); !now.Equal(last) {
+				last = now
+				got = append(got, now.Sub(begin))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		want = append(want, 0, time.Millisecond)
+		for next := period; next < time.Second; next += period {
+			want = append(want, next)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || period < 10*time.Millisecond {
+			t.Errorf("passes with min_sync_period %v (-want +got):\n%s", period, diff)
+		}
+		c.end()
+		if err := <-c.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A reload writes at once. The pass after it waits for the new min_sync_period, whatever the old one was.
+func TestAShorterPeriodIsInForceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p progress
+		for range 3 {
+			p.passed(time.Now(), 24*time.Hour)
+		}
+		p.passed(time.Now(), 50*time.Millisecond)
+		if wait := time.Until(p.floor); wait != 50*time.Millisecond {
+			t.Errorf("the next pass waits for %v", wait)
 		}
 	})
 }

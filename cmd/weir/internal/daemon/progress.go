@@ -26,10 +26,10 @@ func (p *progress) changed(now time.Time) {
 	}
 }
 
-// passed records the end of a pass, which may have written nothing. Two may follow each other at once, as in kube-proxy, so
-// that the end of a drain does not delay a change. Each further one waits for min_sync_period from the end of the last.
+// passed records the end of a pass, which may have written nothing. Two may follow each other at once, so that the end of a
+// drain delays no change. Each further one waits for min_sync_period: after a reload, no longer than for the new one.
 func (p *progress) passed(begin time.Time, period time.Duration) {
-	p.floor = begin.Add(time.Since(begin) + max(0, p.floor.Sub(begin)+period))
+	p.floor = begin.Add(time.Since(begin) + min(period, max(0, p.floor.Sub(begin)+period)))
 }
 
 // take returns since, and clears it: a pass handles all changes.
