@@ -246,20 +246,20 @@ func (d *dnat) load(ctx context.Context) error {
 	return nil
 }
 
-// lostMaps returns the virtual servers with their backends if all of their maps are gone, and forgets
-// them. It returns nil if they are unknown, or if some of them may be left.
-func (d *dnat) lostMaps(ctx context.Context) (lost []lb.Object, err error) {
+// lostMaps returns the virtual servers with their backends, and forgets them, if all of their maps are gone. It
+// reports false if they are unknown, or if some of them may be left.
+func (d *dnat) lostMaps(ctx context.Context) (lost []lb.Object, gone bool, err error) {
 	if d.rules.config.Mode != ModeNetfilter || !d.known {
-		return nil, nil
+		return nil, false, nil
 	}
 	before := d.objects()
 	if err := d.nft.readMaps(ctx); err != nil || len(d.nft.maps) > 0 {
-		return nil, err
+		return nil, false, err
 	}
 	if err := d.load(ctx); err != nil { // nothing
-		return nil, err
+		return nil, false, err
 	}
-	return lostServers(before, nil), nil
+	return lostServers(before, nil), true, nil
 }
 
 func serverOf(o lb.Object) lb.Frontend {

@@ -150,6 +150,18 @@ func TestNFTARemovedTableIsLostWithItsServers(t *testing.T) {
 		}
 		write()
 	}
+	remove := func(ops []lb.Op) (out []lb.Op) {
+		for _, op := range ops {
+			out = append(out, lb.Op{Verb: lb.Delete, Object: op.Object})
+		}
+		return out
+	}
+	r.nat.mustApply(t, remove(reals))
+	r.nat.mustApply(t, remove(servers))
+	sh(t, "nft flush ruleset")
+	if lost, err := r.lostFromTable(t.Context()); err != nil || len(lost) != 1+len(lb.Sets()) {
+		t.Errorf("without virtual servers: %v, %v, want the rules and sets", lost, err)
+	}
 	sh(t, "nft flush ruleset && nft add table ip weir && nft add map ip weir KUBE-BACKENDS '{ type mark : mark; }'")
 	if lost, err := r.lostFromTable(t.Context()); err != nil || lost != nil {
 		t.Errorf("with a map: %v, %v, want an audit", lost, err)

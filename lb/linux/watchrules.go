@@ -142,8 +142,8 @@ func (r *rules) lostFromTable(ctx context.Context) ([]lb.Object, error) {
 		return lost, nil
 	}
 	if r.nft.serves {
-		servers, err := r.nat.lostMaps(ctx)
-		if err != nil || servers == nil { // an audit writes all of it in order
+		servers, gone, err := r.nat.lostMaps(ctx)
+		if err != nil || !gone { // an audit writes all of it in order
 			return nil, err
 		}
 		lost = append(lost, servers...)
