@@ -83,9 +83,9 @@ func (w *watcher) takeOver(ctx context.Context) {
 		if !w.tables.final(f) {
 			err = w.ownChange(ctx, func() error { return w.tables.takeOver(ctx, f) })
 		}
-		var cut error
+		var hooksErr error
 		if err == nil {
-			cut = w.holdHooks(ctx, f)
+			hooksErr = w.holdHooks(ctx, f)
 		}
 		table, why := nftTableFamily(f)+" "+w.tables.name, ""
 		switch {
@@ -93,8 +93,8 @@ func (w *watcher) takeOver(ctx context.Context) {
 			return
 		case err != nil:
 			why = err.Error()
-		case cut != nil:
-			why = cut.Error()
+		case hooksErr != nil:
+			why = hooksErr.Error()
 		case w.tables.shared[f]:
 			why = "shared"
 		}
@@ -105,8 +105,8 @@ func (w *watcher) takeOver(ctx context.Context) {
 		switch {
 		case err != nil:
 			w.log.Warn("weir is not the owner of its table", "table", table, "error", err)
-		case cut != nil:
-			w.log.Warn("connections are reset if another program removes the table", "table", table, "error", cut)
+		case hooksErr != nil:
+			w.log.Warn("connections are reset if another program removes the table", "table", table, "error", hooksErr)
 		case why != "":
 			w.log.Info("other programs can change the table, and weir repairs it: the kernel has no owner for it that persists (Linux 6.9)", "table", table)
 		}

@@ -121,7 +121,8 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	}
 	if c.nftables() {
 		k.tables = newNFTTables(newConn(unix.NETLINK_NETFILTER, &k.counters.IPSet), NFTable)
-		k.watcher.hooks = newNFTTables(k.tables.conn, NFTHooks)
+		k.watcher.hookTables = newNFTTables(k.tables.conn, NFTHooksTable)
+		k.watcher.hookTables.ownerFlags = nftTableOwner
 	}
 	k.sets = newSetStore(c, k.tables, &k.counters.IPSet)
 	k.addresses = newAddresses(c.Device, &k.counters.Route)

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -9,7 +10,7 @@ import (
 	"weir/lb"
 )
 
-// NFTHooks is the name of the tables that keep the kernel's translation of connections.
+// NFTHooksTable is the name of the tables that keep the kernel's translation of connections.
 //
 // The kernel tracks and translates packets only while there is a rule that needs conntrack and a base chain of
 // type nat (nf_ct_netns_get, nf_nat_register_fn). If another program removes weir's tables, and no other one has such
@@ -17,42 +18,60 @@ import (
 // answered with a reset. So a second table has both. It has an owner: `nft flush ruleset` skips it,
 // and others can't delete it. It doesn't persist, unlike weir's own tables (nftowner.go), and
 // need not: no packet needs its rule, and without weir nothing is repaired anyway.
-const NFTHooks = "weir-hooks"
+const NFTHooksTable = "weir-hooks"
 
-// hold makes the table of a family. A kernel without owners, before 5.12, gets none.
-func (t *nftTables) hold(ctx context.Context, f lb.Family) error {
+// hooksRule needs conntrack. Only the first packet of a connection comes to its chain, so it matches none.
+var hooksRule = when(state("ESTABLISHED")).then(pass)
+
+// hooksChain returns the only chain of the table.
+func hooksChain(n ruleNames) nftChain {
+	return nftChain{
+		"nat-POSTROUTING", &nftHook{"nat", unix.NF_INET_POST_ROUTING, 300},
+		[]nftRule{{"weir: keeps the translation of connections", hooksRule.nft(n)}},
+	}
+}
+
+// hold makes the table of a family with a chain, instead of one that another program has made, as from a saved
+// ruleset: the kernel gives that no owner. A kernel without owners, before 5.12, gets none.
+func (t *nftTables) hold(ctx context.Context, f lb.Family, chain nftChain) error {
 	r := newNFTRules(f, "", t)
-	chain := nftChain{name: "nat-POSTROUTING", hook: &nftHook{"nat", unix.NF_INET_POST_ROUTING, 300}}
-	// Only the first packet of a connection comes to the chain, so this matches none.
-	rule := nftRule{"weir: keeps the translation of connections", append(state("ESTABLISHED").nft(r.names), decide(unix.NFT_RETURN, ""))}
-	err := r.transact(ctx, func(e *encoder) {
-		t.putTable(e, f, nftTableOwner)
-		r.putChain(e, chain)
-		r.putRule(e, chain.name, rule)
-	})
-	switch {
-	case err == nil:
-		t.becomeOwner(f)
-	case ownerless(err):
+	exists, err := t.exists(ctx, f)
+	if err == nil && exists {
+		err = r.remove(ctx)
+	}
+	var errs []error
+	if err == nil {
+		errs, err = r.conn.transaction(ctx, func(e *encoder) {
+			t.putTable(e, f, t.ownerFlags)
+			r.putChain(e, chain)
+			for _, rule := range chain.rules {
+				r.putRule(e, chain.name, rule)
+			}
+		})
+	}
+	if len(errs) > 0 && ownerless(errs[0]) {
 		t.shared[f] = true // there is none, and no further attempt
-		return &MissingError{What: "support for tables of nf_tables with an owner", Fix: "boot Linux 5.12 or later", Err: err}
-	default:
+		return &MissingError{What: "support for tables of nf_tables with an owner", Fix: "boot Linux 5.12 or later", Err: errs[0]}
+	}
+	if err := errors.Join(err, firstError(errs)); err != nil {
 		return fmt.Errorf("create table %s %s: %w", nftTableFamily(f), t.name, err)
 	}
+	t.becomeOwner(f)
 	return nil
 }
 
-// holdHooks makes the table that keeps translations, beside a table that others can remove. Beside one
-// that they can't, it removes it.
+// holdHooks makes the table that keeps translations while other programs can remove weir's own table of a
+// family. Once weir owns that, it removes it.
 func (w *watcher) holdHooks(ctx context.Context, f lb.Family) error {
 	need := w.tables.shared[f]
-	if need == w.hooks.isOwner(f) || need && w.hooks.shared[f] {
+	if need == w.hookTables.isOwner(f) || need && w.hookTables.shared[f] {
 		return nil
 	}
 	return w.ownChange(ctx, func() error {
+		r := newNFTRules(f, "", w.hookTables)
 		if need {
-			return w.hooks.hold(ctx, f)
+			return w.hookTables.hold(ctx, f, hooksChain(r.names))
 		}
-		return newNFTRules(f, "", w.hooks).remove(ctx)
+		return r.remove(ctx)
 	})
 }

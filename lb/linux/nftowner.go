@@ -27,6 +27,8 @@ const (
 type nftTables struct {
 	conn *conn
 	name string
+	// ownerFlags are the flags of a table with an owner.
+	ownerFlags uint32
 	// sockets is the number of sockets that conn had when it became the owner. owned has the
 	// families of its tables, and shared those of tables that can't have an owner.
 	sockets       uint32
@@ -36,7 +38,7 @@ type nftTables struct {
 }
 
 func newNFTTables(conn *conn, name string) *nftTables {
-	return &nftTables{conn: conn, name: name, owned: map[lb.Family]bool{}, shared: map[lb.Family]bool{}}
+	return &nftTables{conn: conn, name: name, ownerFlags: nftTableOwned, owned: map[lb.Family]bool{}, shared: map[lb.Family]bool{}}
 }
 
 // create makes the table of a family, or takes over one without an owner. A kernel without
@@ -51,7 +53,7 @@ func (t *nftTables) create(ctx context.Context, f lb.Family) error {
 		}
 	}
 	if !t.noOwners {
-		err := t.put(ctx, f, nftTableOwned)
+		err := t.put(ctx, f, t.ownerFlags)
 		if err == nil {
 			t.becomeOwner(f)
 			return nil
@@ -87,7 +89,7 @@ func (t *nftTables) takeOver(ctx context.Context, f lb.Family) error {
 	if err != nil || !exists {
 		return err
 	}
-	err = t.put(ctx, f, nftTableOwned)
+	err = t.put(ctx, f, t.ownerFlags)
 	switch {
 	case err == nil:
 		t.becomeOwner(f)
@@ -113,8 +115,8 @@ func (t *nftTables) exists(ctx context.Context, f lb.Family) (found bool, err er
 	return found, err
 }
 
-// ownerless reports whether the kernel refuses flags of an owner that persists: before Linux 6.9, and for a
-// table that was made without them.
+// ownerless reports whether the kernel's answer to a table refuses the flags of an owner: those of one that
+// persists before Linux 6.9, any before 5.12, and for a table that was made without them.
 func ownerless(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)
 }

@@ -1,8 +1,10 @@
 package linux
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os/exec"
 	"strings"
 	"testing"
@@ -120,7 +122,7 @@ func TestNFTHooksStayWhenTheTablesGo(t *testing.T) {
 	k.tables.noOwners = true // as before Linux 6.9
 	number := func() uint32 { return k.conntrack.generation(t.Context()) }
 	k.watcher.takeOver(t.Context())
-	if k.watcher.hooks.shared[lb.IPv4] {
+	if k.watcher.hookTables.shared[lb.IPv4] {
 		t.Skip("SKIPPED: this kernel has no tables with an owner; Linux 5.12 has them")
 	}
 	before := number()
@@ -129,27 +131,77 @@ func TestNFTHooksStayWhenTheTablesGo(t *testing.T) {
 		t.Errorf("a second call makes change %d after %d; the rules read before are known: %v", now, before, k.watcher.read.done)
 	}
 	sh(t, "nft flush ruleset")
-	refusedToOthers(t, "nft delete table ip "+NFTHooks)
+	refusedToOthers(t, "nft delete table ip "+NFTHooksTable)
 	for _, family := range []string{"ip", "ip6"} {
-		if out := sh(t, "nft list table %s %s", family, NFTHooks); !strings.Contains(out, "type nat hook postrouting") || !strings.Contains(out, "ct state established") {
+		if out := sh(t, "nft list table %s %s", family, NFTHooksTable); !strings.Contains(out, "type nat hook postrouting") || !strings.Contains(out, "ct state established") {
 			t.Errorf("after a flush of everything:\n%s", out)
 		}
 	}
 	k.tables.conn.close()
-	if out := sh(t, "nft list tables"); strings.Contains(out, NFTHooks) {
+	if out := sh(t, "nft list tables"); strings.Contains(out, NFTHooksTable) {
 		t.Errorf("at the end of the process:\n%s", out)
 	}
 	k.watcher.takeOver(t.Context()) // the table of weir itself is gone, so there may be none to keep
 	k.tables.shared[lb.IPv4] = true
 	sh(t, "nft add table ip weir")
 	k.watcher.takeOver(t.Context())
-	sh(t, "nft list table ip "+NFTHooks)
+	sh(t, "nft list table ip "+NFTHooksTable)
 	sh(t, "nft delete table ip weir")
 	k.tables.forget(lb.IPv4)
 	k.tables.noOwners = false
 	must(t, k.tables.create(t.Context(), lb.IPv4)) // with an owner, from Linux 6.9
 	k.watcher.takeOver(t.Context())
-	if out := sh(t, "nft list tables"); strings.Contains(out, "table ip "+NFTHooks) == k.tables.isOwner(lb.IPv4) {
+	if out := sh(t, "nft list tables"); strings.Contains(out, "table ip "+NFTHooksTable) == k.tables.isOwner(lb.IPv4) {
 		t.Errorf("weir owns its table: %v; there are\n%s", k.tables.isOwner(lb.IPv4), out)
 	}
+}
+
+// A kernel that refuses an owner makes no table, and weir logs it once, and then once that it repairs.
+func TestNFTHooksWithoutAnOwner(t *testing.T) {
+	k, _ := nftKernel(t)
+	var log bytes.Buffer
+	k.watcher.log = slog.New(slog.NewTextHandler(&log, nil))
+	k.watcher.config.Families = []lb.Family{lb.IPv4}
+	k.watcher.hookTables.ownerFlags = 0x80 // no kernel knows it, as before Linux 5.12 that of an owner
+	for i, want := range []string{"connections are reset if another program removes the table", "other programs can change the table", ""} {
+		log.Reset()
+		k.watcher.takeOver(t.Context())
+		lines := strings.Count(log.String(), "\n")
+		if !strings.Contains(log.String(), want) || lines > 1 || lines == 0 && want != "" || i == 0 && !strings.Contains(log.String(), "boot Linux 5.12 or later") {
+			t.Errorf("call %d logs, want %q:\n%s", i, want, log.String())
+		}
+	}
+	if out := sh(t, "nft list tables"); strings.Contains(out, NFTHooksTable) {
+		t.Errorf("there are\n%s", out)
+	}
+}
+
+// Only the answer to the table itself shows that a kernel has no owners. The next call tries again.
+func TestNFTHooksWithARefusedChain(t *testing.T) {
+	k, _ := nftKernel(t)
+	tables := k.watcher.hookTables
+	chain := hooksChain(ruleNames{"", lb.IPv4})
+	chain.hook.hook = unix.NF_INET_FORWARD // has no chains of type nat
+	err := tables.hold(t.Context(), lb.IPv4, chain)
+	if !errors.Is(err, unix.EOPNOTSUPP) || errors.As(err, new(*MissingError)) || tables.final(lb.IPv4) {
+		t.Errorf("%v, final: %v; want the kernel's error and another attempt", err, tables.final(lb.IPv4))
+	}
+	k.watcher.takeOver(t.Context())
+	if !tables.final(lb.IPv4) {
+		t.Error("the next call does not try again")
+	}
+}
+
+// A saved ruleset may have brought a table without an owner. weir replaces it.
+func TestNFTHooksReplaceATableWithoutAnOwner(t *testing.T) {
+	k, _ := nftKernel(t)
+	sh(t, "nft 'add table ip %[1]s; add chain ip %[1]s theirs'", NFTHooksTable)
+	k.watcher.takeOver(t.Context())
+	if k.watcher.hookTables.shared[lb.IPv6] {
+		t.Skip("SKIPPED: this kernel has no tables with an owner; Linux 5.12 has them")
+	}
+	if !k.watcher.hookTables.isOwner(lb.IPv4) || strings.Contains(sh(t, "nft list table ip %s", NFTHooksTable), "theirs") {
+		t.Errorf("weir owns the table: %v\n%s", k.watcher.hookTables.isOwner(lb.IPv4), sh(t, "nft list ruleset"))
+	}
+	refusedToOthers(t, "nft delete table ip "+NFTHooksTable)
 }

@@ -27,6 +27,8 @@ func manualRules() string {
 		j := slices.IndexFunc(rules, func(c manualChain) bool { return c.name == name })
 		return i < 0 || !slices.Equal(ipvs[i].rows, rules[j].rows)
 	})
+	fmt.Fprintf(&b, "\nTables `%s` have one rule:\n\n", NFTHooksTable)
+	manualTable(&b, []manualChain{{hooksChain(ruleNames{}).name, [][2]string{describe(hooksRule)}}}, func(string) bool { return true })
 	return b.String()
 }
 
@@ -42,7 +44,7 @@ func manualTable(b *strings.Builder, chains []manualChain, shown func(name strin
 		if !shown(c.name) {
 			continue
 		}
-		name := "`KUBE-" + c.name + "`"
+		name := "`" + c.name + "`"
 		for _, r := range c.rows {
 			fmt.Fprintf(b, "| %s | %s | %s |\n", name, r[0], r[1])
 			name = ""
@@ -56,7 +58,7 @@ func manualChains(c Config, s stage) (out []manualChain) {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		for _, t := range staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}) {
 			for _, chain := range t.chains {
-				d := manualChain{name: chain.name}
+				d := manualChain{name: "KUBE-" + chain.name}
 				for _, r := range chain.rules {
 					d.rows = append(d.rows, describe(r))
 				}

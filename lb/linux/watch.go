@@ -29,8 +29,8 @@ type watcher struct {
 	own []uint32
 	// read is the last complete read of the rules and sets in nf_tables, with weir's own changes since.
 	read nftRead
-	// hooks are the tables that keep translations while tables are gone; nil with iptables.
-	hooks *nftTables
+	// hookTables keep translations while weir's own tables are gone (NFTHooksTable); nil with iptables.
+	hookTables *nftTables
 	// notOwner is the logged reason why weir is not the owner of the table of a family.
 	notOwner map[lb.Family]string
 }

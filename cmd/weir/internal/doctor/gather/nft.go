@@ -133,7 +133,7 @@ func (t nftTable) skipped() bool {
 	case "inet":
 		return false
 	case "ip", "ip6":
-		return t.Name == linux.NFTable || t.Name == linux.NFTHooks || slices.Contains(iptablesTables, t.Name)
+		return t.Name == linux.NFTable || t.Name == linux.NFTHooksTable || slices.Contains(iptablesTables, t.Name)
 	}
 	return true // of bridges, ARP and devices
 }
