@@ -9,26 +9,33 @@ import (
 type repair struct {
 	synced time.Time // the last Sync
 	due    time.Time // zero: nothing is missing
-	vain   int       // readings in turn that found something missing
+	// vain has the frontends of which something was missing since that Sync, with the number of Syncs in turn. before are
+	// those of the Sync before.
+	vain, before map[Frontend]int
 }
 
 // maxRepairPause limits the pause between repairs of objects that never stay in the kernel.
 const maxRepairPause = 10 * time.Second
 
 // begin records a Sync, which repairs everything.
-func (p *repair) begin(now time.Time) { p.synced, p.due = now, time.Time{} }
+func (p *repair) begin(now time.Time) {
+	p.synced, p.due, p.vain, p.before = now, time.Time{}, nil, p.vain
+}
 
-// plan plans the next repair after a reading: at once, and later each time that the one before was in vain.
-func (p *repair) plan(lacking bool) {
-	if !lacking {
-		p.vain = 0
-		return
+// plan plans the next repair after a reading: at once for the first of a frontend, and later each time that the one before
+// was in vain.
+func (p *repair) plan(missing map[Frontend]bool) {
+	for f := range missing {
+		n, due := p.before[f], p.synced
+		if n > 0 {
+			due = due.Add(min(time.Second<<min(n-1, 10), maxRepairPause))
+		}
+		p.due = earliest(p.due, due)
+		if p.vain == nil {
+			p.vain = map[Frontend]int{}
+		}
+		p.vain[f] = n + 1
 	}
-	p.due = p.synced
-	if p.vain > 0 {
-		p.due = p.due.Add(min(time.Second<<min(p.vain-1, 10), maxRepairPause))
-	}
-	p.vain++
 }
 
 // readBack reads the virtual servers of routes that were written since they were last read. It
@@ -79,6 +86,6 @@ func (t *routes) readBack(ctx context.Context, k Kernel, fresh []Route) (lacking
 			delete(t.have.unread, f)
 		}
 	}
-	t.repair.plan(len(missing) > 0)
+	t.repair.plan(missing)
 	return len(missing) > 0, nil
 }
