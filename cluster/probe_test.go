@@ -2,10 +2,14 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 func TestTheProcessOfAKilledMemberIsDown(t *testing.T) {
@@ -98,6 +102,47 @@ func TestAConnectionIsNoMessage(t *testing.T) {
 	within(t, "a hears b", func() bool { m, _ := a.sees("b"); return string(m.Message.Head) == "later" })
 	if n := a.Status().Counters.Refused; n != 0 {
 		t.Errorf("%d refused", n)
+	}
+}
+
+// A connection on which nothing is sent until it is reset, or until the timeout, is no message either. Those of other
+// fleets are.
+func TestASilentConnectionIsNoMessage(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	for _, c := range []struct {
+		end     func(client *net.TCPConn, server net.Conn) error
+		foreign bool
+	}{
+		{func(_ *net.TCPConn, server net.Conn) error { return server.SetDeadline(time.Now()) }, false},
+		{func(client *net.TCPConn, _ net.Conn) error { return errors.Join(client.SetLinger(0), client.Close()) }, false},
+		{func(client *net.TCPConn, _ net.Conn) error {
+			_, err := client.Write([]byte{label[0], 9}) // and no label
+			return errors.Join(err, client.Close())
+		}, true},
+	} {
+		client, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		server, err := l.Accept()
+		must(t, err)
+		must(t, c.end(client.(*net.TCPConn), server))
+		_, _, err = memberlist.RemoveLabelHeaderFromStream(server)
+		text := fmt.Sprintf("failed to receive and remove the stream label header: %s from=127.0.0.1:1", err) // by handleConn
+		if err == nil || isForeign(text) != c.foreign {
+			t.Errorf("%q is foreign: %v", text, isForeign(text))
+		}
+		_, _ = client.Close(), server.Close()
+	}
+	for text, want := range map[string]bool{
+		`discarding stream with unacceptable label "": from=127.0.0.1:1`:      false, // nothing, or of a fleet without a label,
+		`discarding packet with unacceptable label "": from=127.0.0.1:1`:      true,  // which sends these, too
+		`discarding stream with unacceptable label "other": from=127.0.0.1:1`: true,
+	} {
+		if isForeign(text) != want {
+			t.Errorf("%q is foreign: %v", text, !want)
+		}
 	}
 }
 
