@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"weir/cmd/weir/internal/doctor/facts"
@@ -88,15 +87,14 @@ func (f box) ports() []port {
 	return out
 }
 
-// healthPorts returns the healthCheckNodePorts: TCP ports on which weir listens, and which no key has.
-func (f box) healthPorts() []netip.AddrPort {
-	if f.Config == nil || f.Running == nil {
-		return nil
+// healthPorts returns the healthCheckNodePorts on which the daemon listens.
+func (f box) healthPorts() (out []netip.AddrPort) {
+	of := map[uint16]bool{}
+	for _, x := range f.Services.Frontends {
+		of[x.HealthCheckNodePort] = true
 	}
-	var out []netip.AddrPort
 	for _, s := range f.Sockets {
-		of := func(p port) bool { return p.proto == lb.TCP && p.port == s.Addr.Port() }
-		if s.Proto == lb.TCP && s.PID != 0 && s.PID == facts.PID(&f.Facts) && !s.Addr.Addr().IsLoopback() && !slices.ContainsFunc(f.ports(), of) {
+		if s.Proto == lb.TCP && s.PID != 0 && s.PID == facts.PID(&f.Facts) && of[s.Addr.Port()] {
 			out = append(out, s.Addr)
 		}
 	}

@@ -309,7 +309,9 @@ var firewallIlls = []ill{
 		"nft insert rule ip mine in tcp dport 32000 accept", func(f *facts.Facts) {
 			f.Sockets = append(f.Sockets, facts.Socket{Proto: lb.TCP, Addr: netip.MustParseAddrPort("10.1.0.1:32000"), PID: 7, Process: "weir"},
 				facts.Socket{Proto: lb.TCP, Addr: netip.MustParseAddrPort("10.1.0.1:32001"), PID: 8, Process: "nginx"},
-				facts.Socket{Proto: lb.TCP, Addr: netip.MustParseAddrPort("10.1.0.1:7946"), PID: 7, Process: "weir"})
+				// The running process has another metrics_listen than the file.
+				facts.Socket{Proto: lb.TCP, Addr: netip.MustParseAddrPort("10.1.0.1:9999"), PID: 7, Process: "weir"})
+			f.Services.Frontends[1].HealthCheckNodePort = 32000
 			f.NFTables = []facts.NFTable{nfTable("ip", "mine", "in", ":in DROP\n-A in --ctstate ESTABLISHED -j ACCEPT\n-A in -p tcp,udp --dports 80,179,3784,7946,30080 -j ACCEPT\n")}
 		}},
 	{"nftables", Error, "chain fw of nf_tables table inet mine drops replies of backend 10.2.0.11",

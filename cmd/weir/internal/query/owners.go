@@ -25,6 +25,8 @@ type Owner struct {
 	group bool // of all ports of the Service
 	check bool // of the checks of a backend
 	mixed bool // backends are of the other family
+
+	healthCheckNodePort uint16
 }
 
 // NewOwners maps the frontends of all Services. A foreign virtual server has no owner, even if a Service claims it.
@@ -46,7 +48,7 @@ func NewOwners(rec *lb.Reconciler, checks []health.Group) *Owners {
 				one := lb.Service{ID: id, VIPs: []lb.VIP{vip}, Ports: svc.Ports[i : i+1]}
 				for _, f := range one.Frontends() {
 					if !facts.Foreign[f] && slices.Index(catalog.Claimants(f), id) == 0 {
-						o.frontends[f] = Owner{ServiceID: id, kind: vip.Kind, local: vip.Local, group: svc.Group, mixed: svc.MixedAt(vip.Addr, port)}
+						o.frontends[f] = Owner{ServiceID: id, kind: vip.Kind, local: vip.Local, group: svc.Group, mixed: svc.MixedAt(vip.Addr, port), healthCheckNodePort: svc.HealthCheck.Port}
 					}
 				}
 			}

@@ -29,11 +29,11 @@ func TestAForeignFrontendHasNoOwner(t *testing.T) {
 	}
 }
 
-func TestAFrontendKnowsThatItsBackendsAreOfTheOtherFamily(t *testing.T) {
+func TestAFrontendHasFactsOfItsService(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	rec := lb.NewReconciler(&lb.Fake{}, lb.Options{}, config.Source)
-	rec.Update(lb.Update{Source: config.Source, Put: []lb.Service{{ID: static("dns"), VIPs: []lb.VIP{{Addr: v4}, {Addr: v6}}, Ports: []lb.Port{
+	rec.Update(lb.Update{Source: config.Source, Put: []lb.Service{{ID: static("dns"), HealthCheck: lb.HealthCheck{Port: 32000}, VIPs: []lb.VIP{{Addr: v4}, {Addr: v6}}, Ports: []lb.Port{
 		{Proto: lb.UDP, Port: 53, Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:53"), Weight: 1, Forward: lb.Tunnel}}},
 		{Proto: lb.UDP, Port: 54, Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:54"), Weight: 1, Forward: lb.DirectRouting}}},
 	}}}, Synced: true})
@@ -41,8 +41,8 @@ func TestAFrontendKnowsThatItsBackendsAreOfTheOtherFamily(t *testing.T) {
 	for f, want := range map[lb.Frontend]bool{
 		{Addr: v4, Port: 53, Proto: lb.UDP}: false, {Addr: v6, Port: 53, Proto: lb.UDP}: true, {Addr: v6, Port: 54, Proto: lb.UDP}: false,
 	} {
-		if w, ok := owners.Of(f); !ok || w.mixed != want {
-			t.Errorf("%s: known %t, mixed %t", f, ok, w.mixed)
+		if w, ok := owners.Of(f); !ok || w.mixed != want || w.healthCheckNodePort != 32000 {
+			t.Errorf("%s: known %t, backends of the other family %t, healthCheckNodePort %d", f, ok, w.mixed, w.healthCheckNodePort)
 		}
 	}
 }

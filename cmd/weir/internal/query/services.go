@@ -36,6 +36,7 @@ func EachService(ctx context.Context, kernel *linux.Kernel, owners *Owners, each
 			f.Service, f.Source, f.Namespace, f.Name, f.Group, f.Check = w.String(), w.Source, w.Namespace, w.Name, w.group, w.check
 			if f.Mark == 0 {
 				f.Kind, f.Local, f.Mixed = w.kind.String(), w.local, w.mixed
+				f.HealthCheckNodePort = w.healthCheckNodePort
 			}
 		}
 		for _, b := range s.Backends {

@@ -34,6 +34,8 @@ type Frontend struct {
 	// Local is set with a traffic policy of Local.
 	Kind  string `json:"kind,omitempty"`
 	Local bool   `json:"local,omitempty"`
+	// HealthCheckNodePort is the port for probes of this node; absent if the Service has none.
+	HealthCheckNodePort uint16 `json:"health_check_node_port,omitempty"`
 	// Owner is the member of the fleet that owns the VIP, Role the role of this box;
 	// empty without [fleet].
 	Owner    string  `json:"owner,omitempty"`
