@@ -69,9 +69,11 @@ func (d delegate) queue(r request) {
 }
 
 // NotifyAlive implements memberlist.AliveDelegate: a host with a key can announce any
-// number of members, with any names, and another host can send recorded states.
-func (d delegate) NotifyAlive(n *memberlist.Node) error {
+// number of members, with any names, and another host can send recorded states. After a
+// panic the member is refused, too.
+func (d delegate) NotifyAlive(n *memberlist.Node) (err error) {
 	defer d.caught()
+	err = errPanicked // of a panic: it sets no other
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !nameForm.MatchString(n.Name) {

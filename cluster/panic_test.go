@@ -68,7 +68,11 @@ func TestCallbacksCatchPanics(t *testing.T) {
 	for name, call := range map[string]func(){
 		"NotifyJoin": func() { d.NotifyJoin(nil) }, "NotifyUpdate": func() { d.NotifyUpdate(nil) }, "NotifyLeave": func() { d.NotifyLeave(nil) },
 		"NotifyConflict": func() { d.NotifyConflict(nil, nil) }, "NotifyPingComplete": func() { d.NotifyPingComplete(nil, 0, nil) },
-		"NotifyAlive": func() { _ = d.NotifyAlive(nil) },
+		"NotifyAlive": func() {
+			if d.NotifyAlive(nil) == nil {
+				t.Error("after a panic the member is admitted")
+			}
+		},
 	} {
 		call()
 		select {
