@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"unsafe"
 )
 
 // A panic of the gossip ends a run of it, with the port closed and no lock held. The next run, which the daemon starts, joins
@@ -12,19 +13,21 @@ func TestRunJoinsAgainAfterAPanic(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name string
-		// damage makes the next access to the members panic.
-		damage func(f *Fleet)
+		// damage makes the next access to a map panic, in the function where.
+		damage func(a, b *box)
+		repair func(b *box)
+		where  string
 	}{
-		{"in Run or a goroutine of it", func(f *Fleet) {
-			f.locked(func() { f.table.members["damaged"] = nil })
-			signal(f.wake)
-		}},
-		{"in a callback of memberlist", func(f *Fleet) {
-			func() {
-				defer f.caught()
-				panic("failpoint")
-			}()
-		}},
+		{"in Run or a goroutine of it", func(_, b *box) {
+			b.locked(func() { b.table.members["damaged"] = nil })
+			signal(b.wake)
+		}, func(*box) {}, "cluster.(*Fleet).serve"},
+		{"in a callback of memberlist", func(a, b *box) {
+			b.locked(func() { b.epochs.known = nil })
+			must(t, a.Publish(State{Version: "2"}, text("another state")))
+		}, func(b *box) {
+			b.locked(func() { b.epochs = newEpochs() })
+		}, "cluster.delegate.NotifyUpdate"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -39,13 +42,14 @@ func TestRunJoinsAgainAfterAPanic(t *testing.T) {
 			}()
 			a.wants("b", Alive)
 			b.wants("a", Alive)
-			test.damage(b.Fleet)
-			if err := <-panicked; err == nil || !strings.Contains(err.Error(), "panic") || !strings.Contains(err.Error(), "goroutine") {
-				t.Errorf("Run ends with %v, want the panic with its stack", err)
+			test.damage(a, b)
+			if err := <-panicked; err == nil || !strings.Contains(err.Error(), "panic") || !strings.Contains(err.Error(), test.where) {
+				t.Errorf("Run ends with %v, want a panic with its stack, in %s", err, test.where)
 			}
 			if s := b.Status(); s.Error == "" || s.Joined {
 				t.Errorf("after the panic: %+v", s)
 			}
+			test.repair(b)
 			close(again)
 			within(t, "b has joined again", func() bool { return b.Status().Joined })
 			must(t, b.Publish(State{}, text("after the panic")))
@@ -64,8 +68,11 @@ func TestCallbacksCatchPanics(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
 	must(t, err)
+	f.table.members["b"], f.table.members["damaged"] = &entry{}, nil
+	f.own.state.Version = *(*string)(unsafe.Pointer(&[2]uintptr{0, 1})) // a byte at the address 0
 	d := delegate{f}
 	for name, call := range map[string]func(){
+		"NodeMeta": func() { d.NodeMeta(0) }, "NotifyMsg": func() { d.NotifyMsg(encodePacket(packetParts, "b", nil)) },
 		"NotifyJoin": func() { d.NotifyJoin(nil) }, "NotifyUpdate": func() { d.NotifyUpdate(nil) }, "NotifyLeave": func() { d.NotifyLeave(nil) },
 		"NotifyConflict": func() { d.NotifyConflict(nil, nil) }, "NotifyPingComplete": func() { d.NotifyPingComplete(nil, 0, nil) },
 		"NotifyAlive": func() {
@@ -76,7 +83,10 @@ func TestCallbacksCatchPanics(t *testing.T) {
 	} {
 		call()
 		select {
-		case <-f.broken:
+		case err := <-f.broken:
+			if !strings.Contains(err.Error(), "cluster.delegate."+name) {
+				t.Errorf("%s: a panic elsewhere: %v", name, err)
+			}
 		default:
 			t.Errorf("%s has not panicked", name)
 		}
@@ -84,5 +94,21 @@ func TestCallbacksCatchPanics(t *testing.T) {
 			t.Fatalf("%s keeps the lock", name)
 		}
 		f.mu.Unlock()
+	}
+}
+
+// A panic that comes when its run is over, of a callback of the list that has ended, does not end the next run.
+func TestALatePanicEndsNoOtherRun(t *testing.T) {
+	t.Parallel()
+	f, err := New(config(t, "a"), quiet())
+	must(t, err)
+	delegate{f}.NotifyJoin(nil)
+	list, err := f.begin()
+	must(t, err)
+	defer f.end(list)
+	select {
+	case err := <-f.broken:
+		t.Errorf("the next run has %v", err)
+	default:
 	}
 }

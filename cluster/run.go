@@ -34,6 +34,10 @@ var errPanicked = errors.New("the gossip has panicked, and is started again")
 
 // begin creates a list for the configuration.
 func (f *Fleet) begin() (*memberlist.Memberlist, error) {
+	select {
+	case <-f.broken: // of the list before, after its end
+	default:
+	}
 	f.mu.Lock()
 	cfg := f.cfg
 	f.session.restart, f.session.begun, f.session.conflict = false, time.Now(), ""
