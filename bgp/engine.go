@@ -140,17 +140,25 @@ func (e *engine) stop(keep bool) error {
 		e.unwatch()
 	}
 	done := make(chan error, 1)
-	go func() {
-		err := gobgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: keep})
-		gobgp.Stop() // the rest, BFD above all
-		done <- err
-	}()
+	go func() { done <- stopGoBGP(gobgp, keep) }()
 	select {
 	case err := <-done:
 		return err
 	case <-time.After(stopPatience):
 		return fmt.Errorf("GoBGP did not stop within %s", stopPatience)
 	}
+}
+
+// stopGoBGP stops GoBGP. It returns a panic as an error.
+func stopGoBGP(gobgp *server.BgpServer, keep bool) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = newPanicError(v)
+		}
+	}()
+	err = gobgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: keep})
+	gobgp.Stop() // the rest, BFD above all
+	return err
 }
 
 // stopPatience is how long GoBGP may take to stop; it needs milliseconds.

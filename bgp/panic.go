@@ -13,6 +13,8 @@ type panicError struct {
 	stack []byte
 }
 
+func newPanicError(value any) *panicError { return &panicError{value, debug.Stack()} }
+
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
 // logPanic logs a panic of a callback of GoBGP. The goroutine continues. It must be deferred.
@@ -22,12 +24,21 @@ func logPanic(log *slog.Logger) {
 	}
 }
 
-// panics are the rounds that have panicked.
+// panics are those of the Speaker's goroutine.
 type panics struct {
-	// changing is set while GoBGP may have half of a change.
-	changing bool
-	count    int
-	until    time.Time // no round before it
+	changing bool   // GoBGP may have half of a change
+	problem  string // the last panic, until a poll succeeds
+	work     pause  // after a panic of a change: nothing is done
+	polls    pause  // after any other one: changes are still sent
+}
+
+// panicked records a panic, and returns the pause that follows.
+func (p *panics) panicked(err error, now time.Time) time.Duration {
+	p.problem = err.Error()
+	if p.changing {
+		return p.work.begin(now)
+	}
+	return p.polls.begin(now)
 }
 
 const (
@@ -37,13 +48,20 @@ const (
 	maxPanicPause = time.Minute
 )
 
-// pause begins the pause after a panic.
-func (p *panics) pause(now time.Time) time.Duration {
+// pause is the pause after a panic.
+type pause struct {
+	count int // of panics that followed each other soon
+	until time.Time
+}
+
+func (p *pause) begin(now time.Time) time.Duration {
 	if now.Sub(p.until) > maxPanicPause {
 		p.count = 0
 	}
-	pause := min(panicPause<<min(p.count, 10), maxPanicPause)
+	length := min(panicPause<<min(p.count, 10), maxPanicPause)
 	p.count++
-	p.until = now.Add(pause)
-	return pause
+	p.until = now.Add(length)
+	return length
 }
+
+func (p *pause) over(now time.Time) bool { return !now.Before(p.until) }

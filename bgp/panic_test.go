@@ -2,7 +2,9 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"weir/bgp/advertise"
 )
@@ -31,12 +34,14 @@ func TestRoutesOutliveAPanic(t *testing.T) {
 	})
 	s := newSpeaker(quietLog())
 	e := newEngine(quietLog(), s.sessions)
-	var due, half atomic.Bool
+	var inPoll, inChange atomic.Bool
 	addresses := e.next.interfaces
 	e.next.interfaces = func() [][]netip.Addr {
-		if due.CompareAndSwap(true, false) {
-			e.panics.changing = half.Load()
+		if inPoll.CompareAndSwap(true, false) {
 			panic("failpoint")
+		}
+		if inChange.CompareAndSwap(true, false) {
+			e.table.has = nil // the next change panics when GoBGP has it
 		}
 		return addresses()
 	}
@@ -66,10 +71,9 @@ func TestRoutesOutliveAPanic(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	panics := func() {
-		due.Store(true)
+	panics := func(with string) {
 		eventually(t, func() string {
-			if p := b.Status().Problem; p != "panic: failpoint" {
+			if p := b.Status().Problem; p != "panic: "+with {
 				return fmt.Sprintf("the problem is %q", p)
 			}
 			return ""
@@ -78,16 +82,23 @@ func TestRoutesOutliveAPanic(t *testing.T) {
 		b.established("r")
 	}
 	since := b.status("r").Since
-	panics()
+	inPoll.Store(true)
+	panics("failpoint")
 	if now := b.status("r").Since; now != since {
 		t.Errorf("after a panic of a poll the session is of %v, and was of %v", now, since)
 	}
-	half.Store(true)
-	panics()
+	inChange.Store(true)
+	eventually(t, func() string {
+		if inChange.Load() {
+			return "nothing polls"
+		}
+		return ""
+	})
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.2/32"): to("r")})
+	panics("assignment to entry in nil map")
 	if now := b.status("r").Since; now == since {
 		t.Error("after a panic of a change the session is the same")
 	}
-	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.2/32"): to("r")})
 	r.has(fmt.Sprintf(line, "192.0.2.1"), fmt.Sprintf(line, "192.0.2.2"))
 	stop()
 	if routes, lost := <-missed; lost {
@@ -95,17 +106,173 @@ func TestRoutesOutliveAPanic(t *testing.T) {
 	}
 }
 
+// GoBGP is started again if it may have half of a change when the code that drives it panics: a nil map panics after the call.
+func TestAPanicOfAChangeRestartsGoBGP(t *testing.T) {
+	parallel(t)
+	route := func(s string) map[netip.Prefix][]advertise.Path {
+		return map[netip.Prefix][]advertise.Path{prefix(s): to("r")}
+	}
+	for name, test := range map[string]struct {
+		routes map[netip.Prefix][]advertise.Path // at the beginning
+		damage func(e *engine)
+		job    func(c Config) job
+		stays  bool
+	}{
+		"apply": {
+			damage: func(e *engine) { e.table.has = nil },
+			job:    func(Config) job { return job{changes: route("192.0.2.2/32")} },
+		},
+		"configure": {
+			damage: func(e *engine) { e.missing = nil },
+			job: func(c Config) job {
+				c.Peers = append(c.Peers, Peer{Name: "other", Address: loopback(), ASN: routerASN})
+				return job{config: &c}
+			},
+		},
+		"recreateLost": {
+			damage: func(e *engine) {
+				e.missing = nil
+				for _, s := range e.sessions.sessions {
+					s.recreate = true
+				}
+			},
+			job: func(Config) job { return job{look: true} },
+		},
+		"dropUnusedClasses": {
+			routes: route("192.0.2.1/32"),
+			damage: func(e *engine) { e.table.version, e.table.policies = e.table.version+1, nil },
+			job:    func(Config) job { return job{look: true} },
+		},
+		"poll": {
+			damage: func(e *engine) { e.next.interfaces = func() [][]netip.Addr { panic("failpoint") } },
+			job:    func(Config) job { return job{look: true} },
+			stays:  true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parallel(t)
+			e := newEngine(quietLog(), newSpeaker(quietLog()).sessions)
+			addr := loopback()
+			c := Config{ASN: boxASN, RouterID: addr, Peers: []Peer{{Name: "r", Address: loopback(), ASN: routerASN, Passive: true}}}
+			must(t, e.do(job{config: &c, changes: test.routes}))
+			defer func() { must(t, e.stop(false)) }()
+			test.damage(e)
+			var p *panicError
+			if err := e.do(test.job(c)); !errors.As(err, &p) {
+				t.Fatalf("the error is %v, want a panic", err)
+			}
+			if e.restart == test.stays {
+				t.Errorf("GoBGP is started again: %t", e.restart)
+			}
+		})
+	}
+}
+
+// speaker is one whose engine a test can damage before it runs.
+func speaker(t *testing.T, log *slog.Logger, damage func(*engine)) *Speaker {
+	t.Helper()
+	s := newSpeaker(log)
+	e := newEngine(quietLog(), s.sessions)
+	damage(e)
+	go s.run(e)
+	t.Cleanup(func() { _ = s.Close() })
+	addr := loopback()
+	must(t, s.Configure(t.Context(), Config{ASN: boxASN, RouterID: addr, Peers: []Peer{{Name: "r", Address: loopback(), ASN: routerASN}}}))
+	return s
+}
+
+// Routes are withdrawn at once while polls pause, and Status shows the panic.
+func TestRoutesChangeWhilePollsPause(t *testing.T) {
+	parallel(t)
+	var fails atomic.Bool
+	s := speaker(t, quietLog(), func(e *engine) {
+		e.next.interfaces = func() [][]netip.Addr {
+			if fails.Load() {
+				e.panics.polls.count, e.panics.polls.until = 9, time.Now()
+				panic("failpoint")
+			}
+			return nil
+		}
+	})
+	route := prefix("192.0.2.1/32")
+	must(t, s.Set(map[netip.Prefix][]advertise.Path{route: to("r")}))
+	must(t, s.Flush(t.Context()))
+	fails.Store(true)
+	eventually(t, func() string {
+		if s.Status().Problem == "" {
+			return "nothing has panicked"
+		}
+		return ""
+	})
+	must(t, s.Set(map[netip.Prefix][]advertise.Path{route: nil}))
+	ctx, cancel := context.WithTimeout(t.Context(), maxPanicPause/2)
+	defer cancel()
+	must(t, s.Flush(ctx))
+	if st := s.Status(); len(st.Routes) > 0 || st.Problem != "panic: failpoint" {
+		t.Errorf("%+v", st)
+	}
+}
+
+// fragile is a log that panics once at a message.
+type fragile struct {
+	slog.Handler
+	message string
+	due     *atomic.Bool
+}
+
+func (f fragile) Enabled(context.Context, slog.Level) bool { return true }
+
+func (f fragile) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == f.message && f.due.CompareAndSwap(true, false) {
+		panic("failpoint of the log")
+	}
+	return nil
+}
+
+// A panic of the code around a job loses no order.
+func TestAPanicBesideAJobLosesNoOrder(t *testing.T) {
+	parallel(t)
+	var due atomic.Bool
+	due.Store(true)
+	s := speaker(t, slog.New(fragile{slog.DiscardHandler, "BGP panicked", &due}), func(e *engine) {
+		addresses, once := e.next.interfaces, true
+		e.next.interfaces = func() [][]netip.Addr {
+			if once {
+				once = false
+				panic("failpoint")
+			}
+			return addresses()
+		}
+	})
+	if due.Load() {
+		t.Error("the log has not panicked")
+	}
+	if st := s.Status(); st.ASN != boxASN {
+		t.Errorf("the configuration is lost: %+v", st)
+	}
+}
+
+func TestAPanicWhileGoBGPStopsIsAnError(t *testing.T) {
+	t.Parallel()
+	e := newEngine(quietLog(), newSpeaker(quietLog()).sessions)
+	e.gobgp = &server.BgpServer{} // without a log
+	var p *panicError
+	if err := e.stop(true); !errors.As(err, &p) {
+		t.Errorf("the error is %v, want a panic", err)
+	}
+}
+
 func TestPausesAfterPanicsGrow(t *testing.T) {
 	t.Parallel()
-	var p panics
+	var p pause
 	now := time.Now()
 	var got []time.Duration
 	for range 8 {
-		got = append(got, p.pause(now))
+		got = append(got, p.begin(now))
 		now = p.until
 	}
 	now = now.Add(2 * maxPanicPause)
-	got = append(got, p.pause(now))
+	got = append(got, p.begin(now))
 	want := "[1s 2s 4s 8s 16s 32s 1m0s 1m0s 1s]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("pauses %v, want %s", got, want)

@@ -52,6 +52,7 @@ func (e *engine) syncPolicies() error {
 	if maps.EqualFunc(want, e.table.policies, func(*class, bool) bool { return true }) {
 		return nil
 	}
+	e.panics.changing = true // also if a poll calls it
 	ctx := context.Background()
 	if err := e.neighborSets(ctx); err != nil {
 		return err

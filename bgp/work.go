@@ -1,12 +1,12 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"runtime/debug"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -40,26 +40,32 @@ type job struct {
 	config  *Config // nil: unchanged
 	changes map[netip.Prefix][]advertise.Path
 	asked   uint64
+	look    bool // poll afterwards
 }
 
 // round does the ordered work, and polls.
 func (s *Speaker) round(e *engine, look bool) {
-	if time.Now().Before(e.panics.until) {
+	now := time.Now()
+	if !e.panics.work.over(now) {
 		return
 	}
-	if look && e.retryListening() {
-		e.restart = true
-	}
-	j := s.next(e)
-	s.report(e, j, e.do(j, look))
+	var j job
+	defer func() {
+		if v := recover(); v != nil { // not of do
+			s.failed(e, j, newPanicError(v))
+		}
+	}()
+	j = s.next(e)
+	j.look = look && e.panics.polls.over(now)
+	s.report(e, j, e.do(j))
 }
 
 // do does a job. A panic is its error: the box serves without BGP. If GoBGP may have half of a change then, it is started
 // again with all routes. Otherwise the sessions stay.
-func (e *engine) do(j job, look bool) (err error) {
+func (e *engine) do(j job) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err, e.restart = &panicError{v, debug.Stack()}, e.restart || e.panics.changing
+			err, e.restart = newPanicError(v), e.restart || e.panics.changing
 		}
 	}()
 	e.panics.changing = j.config != nil || len(j.changes) > 0
@@ -69,7 +75,7 @@ func (e *engine) do(j job, look bool) (err error) {
 		err = e.apply(j.changes)
 	}
 	e.panics.changing = false
-	if look && err == nil && e.gobgp != nil {
+	if j.look && err == nil && e.gobgp != nil {
 		err = e.poll()
 	}
 	return err
@@ -81,7 +87,6 @@ func (s *Speaker) next(e *engine) job {
 	defer s.mu.Unlock()
 	s.working = time.Now()
 	j := job{config: s.orders.config, asked: s.orders.count, changes: map[netip.Prefix][]advertise.Path{}}
-	s.orders.config = nil
 	switch {
 	case j.config == nil && e.restart:
 		again := e.cfg
@@ -96,17 +101,22 @@ func (s *Speaker) next(e *engine) job {
 		}
 		clear(s.orders.dirty)
 	}
+	s.orders.config = nil
 	return j
 }
 
 // report passes the result of a round on. Failed work is ordered again.
 func (s *Speaker) report(e *engine, j job, err error) {
 	var p *panicError
-	switch now := time.Now(); {
+	now := time.Now()
+	switch {
 	case errors.As(err, &p):
-		s.log.Error("BGP panicked", "value", fmt.Sprint(p.value), "sessions_restart", e.restart, "in", e.panics.pause(now), "stack", string(p.stack))
+		wait := e.panics.panicked(p, now)
+		s.log.Error("BGP panicked", "value", fmt.Sprint(p.value), "sessions_restart", e.restart, "in", wait, "stack", string(p.stack))
 	case err != nil && e.limiter.allow(err.Error(), now):
 		s.log.Error("BGP update failed", "error", err)
+	case err == nil && j.look:
+		e.panics.problem = ""
 	}
 	hops := maps.Clone(e.next.hops)
 	s.mu.Lock()
@@ -115,14 +125,10 @@ func (s *Speaker) report(e *engine, j job, err error) {
 	s.shown.update(e, j.changes, hops)
 	if err != nil {
 		s.shown.problem = err.Error()
-		if j.config != nil && s.orders.config == nil {
-			s.orders.config = j.config
-		}
-		for prefix := range j.changes {
-			s.orders.dirty[prefix] = struct{}{}
-		}
+		s.orders.again(j)
 		return
 	}
+	s.shown.problem = cmp.Or(e.panics.problem, s.shown.problem)
 	if s.orders.applied != j.asked {
 		s.orders.applied = j.asked
 		close(s.orders.changed)
@@ -130,8 +136,28 @@ func (s *Speaker) report(e *engine, j job, err error) {
 	}
 }
 
+// failed handles a panic before or after a job, which is done again.
+func (s *Speaker) failed(e *engine, j job, p *panicError) {
+	wait := e.panics.work.begin(time.Now())
+	s.mu.Lock()
+	s.working, s.shown.problem = time.Time{}, p.Error()
+	s.orders.again(j)
+	s.mu.Unlock()
+	s.log.Error("BGP panicked", "value", fmt.Sprint(p.value), "sessions_restart", e.restart, "in", wait, "stack", string(p.stack))
+}
+
+// again orders the work of a job again, unless there are newer orders.
+func (o *orders) again(j job) {
+	if j.config != nil && o.config == nil {
+		o.config = j.config
+	}
+	for prefix := range j.changes {
+		o.dirty[prefix] = struct{}{}
+	}
+}
+
 // poll does the periodic work: it reads counters, follows the box's addresses, retries
-// routers, and drops unused classes.
+// routers and the port, and drops unused classes.
 func (e *engine) poll() error {
 	now := time.Now()
 	repairs := map[repair][]string{}
@@ -146,6 +172,7 @@ func (e *engine) poll() error {
 	for _, addr := range repairs[reset] {
 		errs = append(errs, e.gobgp.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: addr}))
 	}
+	e.restart = e.restart || e.retryListening()
 	return errors.Join(errs...)
 }
 
