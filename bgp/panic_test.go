@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -119,6 +118,7 @@ func TestAPanicOfAChangeRestartsGoBGP(t *testing.T) {
 		stays  bool
 	}{
 		"apply": {
+			routes: route("192.0.2.1/32"), // of the same class
 			damage: func(e *engine) { e.table.has = nil },
 			job:    func(Config) job { return job{changes: route("192.0.2.2/32")} },
 		},
@@ -168,32 +168,22 @@ func TestAPanicOfAChangeRestartsGoBGP(t *testing.T) {
 	}
 }
 
-// speaker is one whose engine a test can damage before it runs.
-func speaker(t *testing.T, log *slog.Logger, damage func(*engine)) *Speaker {
-	t.Helper()
-	s := newSpeaker(log)
-	e := newEngine(quietLog(), s.sessions)
-	damage(e)
-	go s.run(e)
-	t.Cleanup(func() { _ = s.Close() })
-	addr := loopback()
-	must(t, s.Configure(t.Context(), Config{ASN: boxASN, RouterID: addr, Peers: []Peer{{Name: "r", Address: loopback(), ASN: routerASN}}}))
-	return s
-}
-
 // Routes are withdrawn at once while polls pause, and Status shows the panic.
 func TestRoutesChangeWhilePollsPause(t *testing.T) {
 	parallel(t)
 	var fails atomic.Bool
-	s := speaker(t, quietLog(), func(e *engine) {
-		e.next.interfaces = func() [][]netip.Addr {
-			if fails.Load() {
-				e.panics.polls.count, e.panics.polls.until = 9, time.Now()
-				panic("failpoint")
-			}
-			return nil
+	s := newSpeaker(quietLog())
+	e := newEngine(quietLog(), s.sessions)
+	e.next.interfaces = func() [][]netip.Addr {
+		if fails.Load() {
+			e.panics.polls = pause{9, time.Now()} // the last of many panics
+			panic("failpoint")
 		}
-	})
+		return nil
+	}
+	go s.run(e)
+	t.Cleanup(func() { _ = s.Close() })
+	must(t, s.Configure(t.Context(), Config{ASN: boxASN, RouterID: loopback(), Peers: []Peer{{Name: "r", Address: loopback(), ASN: routerASN}}}))
 	route := prefix("192.0.2.1/32")
 	must(t, s.Set(map[netip.Prefix][]advertise.Path{route: to("r")}))
 	must(t, s.Flush(t.Context()))
@@ -213,42 +203,21 @@ func TestRoutesChangeWhilePollsPause(t *testing.T) {
 	}
 }
 
-// fragile is a log that panics once at a message.
-type fragile struct {
-	slog.Handler
-	message string
-	due     *atomic.Bool
-}
-
-func (f fragile) Enabled(context.Context, slog.Level) bool { return true }
-
-func (f fragile) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == f.message && f.due.CompareAndSwap(true, false) {
-		panic("failpoint of the log")
-	}
-	return nil
-}
-
 // A panic of the code around a job loses no order.
 func TestAPanicBesideAJobLosesNoOrder(t *testing.T) {
 	parallel(t)
-	var due atomic.Bool
-	due.Store(true)
-	s := speaker(t, slog.New(fragile{slog.DiscardHandler, "BGP panicked", &due}), func(e *engine) {
-		addresses, once := e.next.interfaces, true
-		e.next.interfaces = func() [][]netip.Addr {
-			if once {
-				once = false
-				panic("failpoint")
-			}
-			return addresses()
-		}
-	})
-	if due.Load() {
-		t.Error("the log has not panicked")
+	s := newSpeaker(quietLog())
+	e := newEngine(quietLog(), s.sessions)
+	e.limiter = nil                        // the report of an error panics
+	s.orders.config = &Config{ASN: boxASN} // without the router ID GoBGP does not start
+	s.orders.dirty[prefix("192.0.2.1/32")] = struct{}{}
+	s.round(e, true)
+	if len(s.orders.dirty) != 1 || s.orders.config == nil || !strings.Contains(s.Status().Problem, "panic") || !s.working.IsZero() {
+		t.Errorf("after the panic: %+v, %+v", s.orders, s.Status())
 	}
-	if st := s.Status(); st.ASN != boxASN {
-		t.Errorf("the configuration is lost: %+v", st)
+	s.round(e, true) // pauses
+	if s.orders.config == nil {
+		t.Error("a round has run in the pause")
 	}
 }
 

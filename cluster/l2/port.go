@@ -140,7 +140,7 @@ func (p *port) lost() (n uint64) {
 }
 
 // frames reads a socket until it is closed or fails.
-func (s *socket) frames(parse func([]byte) (message, bool), received func(message)) error {
+func (s *socket) frames(handle func(frame []byte)) error {
 	buf := make([]byte, 2048)
 	var b budget
 	for {
@@ -154,8 +154,6 @@ func (s *socket) frames(parse func([]byte) (message, bool), received func(messag
 			return err
 		}
 		b.spend()
-		if m, ok := parse(buf[:n]); ok {
-			received(m)
-		}
+		handle(buf[:n])
 	}
 }

@@ -25,7 +25,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	r.readers.Go(func() { r.watch.listen(a.linkHint) })
+	r.readers.Go(func() { r.watch.listen(func() { r.caught("link change not handled", a.linkHint) }) })
 	r.loop(ctx)
 	return nil
 }
@@ -46,6 +46,8 @@ type runner struct {
 	watch   *watch
 	readers sync.WaitGroup
 	summary summary
+	// panicked logs the first panic of a reader.
+	panicked sync.Once
 }
 
 func (r *runner) open() (err error) {
@@ -193,10 +195,20 @@ func (r *runner) tasks(hinted, anyway bool) (tasks []task, gone []*port) {
 	return tasks, gone
 }
 
-// listen starts to read a socket of a port.
+// listen starts to read a socket of a port. A frame whose parser panics is dropped: any host of the LAN can send it
+// repeatedly, so it must not cost the socket.
 func (r *runner) listen(p *port, s *socket, parse func([]byte) (message, bool)) {
+	handle := func(frame []byte) {
+		if m, ok := parse(frame); ok {
+			r.a.received(p, m)
+		}
+	}
 	r.readers.Go(func() {
-		err := recovered(func() error { return s.frames(parse, func(m message) { r.a.received(p, m) }) })
+		err := s.frames(func(frame []byte) {
+			if r.caught("frame not parsed", func() { handle(frame) }) {
+				p.panics.Add(1)
+			}
+		})
 		if err == nil {
 			return
 		}
@@ -207,14 +219,19 @@ func (r *runner) listen(p *port, s *socket, parse func([]byte) (message, bool)) 
 	})
 }
 
-// recovered returns a panic of a function as an error: no frame may end the process.
-func recovered(do func() error) (err error) {
+// caught calls a function, and reports whether it has panicked. The log has the first panic of a run of Run: an attacker
+// must not fill it.
+func (r *runner) caught(line string, do func()) (panicked bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+			panicked = true
+			r.panicked.Do(func() {
+				r.a.log.Error(line, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			})
 		}
 	}()
-	return do()
+	do()
+	return false
 }
 
 // failPause is the pause before a failed socket is opened again.
