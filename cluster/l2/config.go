@@ -132,6 +132,6 @@ type Counters struct {
 	MemberConflicts, ForeignConflicts uint64
 	Takeovers                         uint64 // transitions to Answered
 	Overruled                         uint64 // of these, those although another host answered
-	ReceiveDrops                      uint64 // frames that arrived faster than they were read
+	ReceiveDrops                      uint64 // frames that arrived faster than they were read, or made weir panic
 	SendDrops                         uint64 // frames that the interface did not accept
 }

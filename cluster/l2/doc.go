@@ -129,8 +129,9 @@
 // before a frame is copied. It passes frames about addresses within up to 16 ranges
 // around the VIPs, so other traffic does not wake the process. A flood for the VIPs
 // themselves is read at 20,000 frames a second (4 % of a processor). The rest is dropped
-// in a buffer of 1 MB and counted (ReceiveDrops). The log has at most one line a second
-// for each interface. Interfaces are followed by rtnetlink and checked every 5 s.
+// in a buffer of 1 MB and counted (ReceiveDrops), as is a frame that makes weir panic. The
+// log has at most one line a second for each interface. Interfaces are followed by
+// rtnetlink and checked every 5 s.
 //
 // # Limits
 //

@@ -42,7 +42,8 @@ type port struct {
 	allMulticast bool // six receives all groups
 	incomplete   bool // follow must be called again soon
 	listen       func(*port, *socket, func([]byte) (message, bool))
-	failed       atomic.Bool // a socket has failed and is no longer read
+	failed       atomic.Bool   // a socket has failed and is no longer read
+	panics       atomic.Uint64 // frames dropped since the last call of lost, each after a panic
 }
 
 // follow opens, closes and filters sockets. An error without closed is about frames that
@@ -131,6 +132,7 @@ func (p *port) write(f frame) bool {
 
 // lost returns the number of frames dropped since the last call.
 func (p *port) lost() (n uint64) {
+	n = p.panics.Swap(0)
 	for _, at := range []*atomic.Pointer[socket]{&p.four, &p.six} {
 		if s := at.Load(); s != nil {
 			n += uint64(s.lost())

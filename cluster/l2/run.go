@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,7 +26,7 @@ func (a *Answerer) Run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	r.readers.Go(func() { r.watch.listen(func() { r.caught("link change not handled", a.linkHint) }) })
+	r.readers.Go(func() { r.watch.listen(r.linkHint) })
 	r.loop(ctx)
 	return nil
 }
@@ -46,8 +47,7 @@ type runner struct {
 	watch   *watch
 	readers sync.WaitGroup
 	summary summary
-	// panicked logs the first panic of a reader.
-	panicked sync.Once
+	logged  atomic.Int64 // when a panic of a reader was last logged
 }
 
 func (r *runner) open() (err error) {
@@ -215,19 +215,24 @@ func (r *runner) listen(p *port, s *socket, parse func([]byte) (message, bool)) 
 		r.a.log.Warn("interface sockets failed", "interface", p.name, "error", err)
 		time.Sleep(failPause)
 		p.failed.Store(true)
-		r.a.linkHint()
+		r.linkHint()
 	})
 }
 
-// caught calls a function, and reports whether it has panicked. The log has the first panic of a run of Run: an attacker
-// must not fill it.
+// linkHint has Run inspect the interfaces.
+func (r *runner) linkHint() { r.caught("link change not handled", r.a.linkHint) }
+
+// caught calls a function, and reports whether it has panicked. It logs one panic a minute: any host may cause many.
 func (r *runner) caught(line string, do func()) (panicked bool) {
 	defer func() {
-		if v := recover(); v != nil {
-			panicked = true
-			r.panicked.Do(func() {
-				r.a.log.Error(line, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			})
+		v := recover()
+		if v == nil {
+			return
+		}
+		panicked = true
+		now, last := time.Now().Unix(), r.logged.Load()
+		if now-last >= 60 && r.logged.CompareAndSwap(last, now) {
+			r.a.log.Error(line, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 	}()
 	do()

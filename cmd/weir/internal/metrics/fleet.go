@@ -39,7 +39,7 @@ var (
 	descL2Conflicts  = desc("l2_conflicts_total", "Uses of an address by another host while this box owned or probed it.", "interface", "reason")
 	descL2Takeovers  = desc("l2_takeovers_total", "Addresses that this box began to answer for.", "interface")
 	descL2Overruled  = desc("l2_overruled_total", "Addresses of dead members that this box took over although another host answered for them.", "interface")
-	descL2Unheard    = desc("l2_receive_dropped_total", "Frames dropped because they arrived too fast.", "interface")
+	descL2Unheard    = desc("l2_receive_dropped_total", "Frames dropped because they arrived too fast, or because the code that reads them panicked.", "interface")
 	descL2Unsent     = desc("l2_send_failed_total", "Frames that the interface refused.", "interface")
 )
 
