@@ -119,8 +119,12 @@
 // # Failures
 //
 // GoBGP runs in this process. If a router makes it panic, the process dies, the kernel
-// forwards, the routers keep the routes, and the next start announces them again. A panic
-// of this package does not end the process. If it ended a change half-way, GoBGP is started
-// again; otherwise the sessions stay. If GoBGP hangs, Set and Status do not; Status has a
-// Problem, and a restart helps.
+// forwards, the routers keep the routes, and the next start announces them again.
+//
+// A panic of the Speaker's goroutine, which drives GoBGP, does not end the process, nor does
+// one of a callback of GoBGP. After a panic during a change GoBGP is started again, after a
+// pause of 1 s, which doubles up to a minute with each panic that follows soon. After any
+// other one the sessions stay and routes are changed: only polls pause.
+//
+// If GoBGP hangs, Set and Status do not; Status has a Problem, and a restart helps.
 package bgp

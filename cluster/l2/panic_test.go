@@ -92,7 +92,7 @@ func TestAFrameThatPanicsIsDropped(t *testing.T) {
 	}
 }
 
-// A notification whose handling panics does not end the process.
+// A panic after a notification of the kernel does not end the process.
 func TestAPanicOfAHintIsCaught(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

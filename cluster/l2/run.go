@@ -195,7 +195,7 @@ func (r *runner) tasks(hinted, anyway bool) (tasks []task, gone []*port) {
 	return tasks, gone
 }
 
-// listen starts to read a socket of a port. A frame whose parser panics is dropped: any host of the LAN can send it
+// listen starts to read a socket of a port. A frame that makes weir panic is dropped: any host of the LAN can send it
 // repeatedly, so it must not cost the socket.
 func (r *runner) listen(p *port, s *socket, parse func([]byte) (message, bool)) {
 	handle := func(frame []byte) {
