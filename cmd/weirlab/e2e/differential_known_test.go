@@ -58,6 +58,7 @@ var knownDifferences = []difference{
 	{situation: "a VIP that is an address of a node, a pod or an API server, or a ClusterIP of another Service"},
 	{situation: "an endpoint that is a VIP, a router, a member of the fleet, an API server or in another cluster"},
 	{situation: "two Services with one address, port and protocol"},
+	{situation: "an EndpointSlice that a deleted Service of the same name owns"},
 	{situation: "choice of the endpoint"},
 	{situation: "affinity timeout"},
 	{situation: "affinity, `externalTrafficPolicy: Local` and several target ports"},
