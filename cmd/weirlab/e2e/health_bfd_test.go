@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,19 +42,20 @@ func bfdHealth(t *testing.T, s *site) {
 		}
 		return time.Since(begin)
 	}
-	said := func(reason string) {
+	// The host refuses packets to a port without a program, which weir may see before the end of the detection time.
+	said := func(reasons ...string) {
 		t.Helper()
 		for _, command := range [][]string{{"services"}, {"explain", vip4 + ":80"}} {
 			out, _ := s.box.Run(t.Context(), append([]string{s.weir}, command...)...)
-			if !strings.Contains(out.Stdout, reason) {
-				t.Errorf("weir %s has no %q:\n%s", command[0], reason, out.Stdout)
+			if !slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(out.Stdout, reason) }) {
+				t.Errorf("weir %s has none of %q:\n%s", command[0], reasons, out.Stdout)
 			}
 		}
 	}
 	weigh("1")
 	must(t, routers[3].Kill(t.Context()))
 	figure(t, "BFD check, 5 x 100 ms: the backend's BFD is killed, the kernel has no weight after", weigh("0"))
-	said("BFD session down: no packet within 500ms (5 x 100ms)")
+	said("BFD session down: no packet within 500ms (5 x 100ms)", "BFD session down: send to 10.2.0.13:3784: connection refused")
 	mustGet(t, s.client1, vip4+":80", 4)
 	must(t, routers[3].Start(t.Context()))
 	figure(t, "  and when it runs again, the backend is back after", weigh("1"))
