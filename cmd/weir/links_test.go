@@ -92,6 +92,21 @@ func TestLinksHaveTargets(t *testing.T) {
 	}
 }
 
+// A section that stands twice makes links to it ambiguous, or the page was pasted into itself.
+func TestPagesHaveEachSectionOnce(t *testing.T) {
+	files, err := filepath.Glob("../../packaging/doc/*.md")
+	must(t, err)
+	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md") {
+		seen := map[string]bool{}
+		for line := range strings.Lines(sourceText(t, file)) {
+			if strings.HasPrefix(line, "## ") && seen[line] {
+				t.Errorf("%s has the section %q twice", filepath.Base(file), strings.TrimSpace(line))
+			}
+			seen[line] = true
+		}
+	}
+}
+
 // typedCommand is a command of weir in a line that shows what to type.
 func typedCommand(line string) (string, bool) {
 	m := regexp.MustCompile(`^(?:    (?:\$ )?|[a-z0-9]+[#$] )(weir [a-z].*)$`).FindStringSubmatch(strings.TrimRight(line, "\n"))
