@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"weir/bgp/advertise"
@@ -19,18 +18,7 @@ import (
 // A panic of the code that drives GoBGP ends neither the process nor a route. One of a poll does not even end the session. After
 // one of a change, which GoBGP may have half of, routers with graceful restart keep the routes.
 func TestRoutesOutliveAPanic(t *testing.T) {
-	if oneAtATime {
-		t.Skip("GoBGP starts again beside another one, which is a race of its own")
-	}
-	parallel(t)
-	r := newRouter(t, routerASN)
-	addr := loopback()
-	r.expect(addr, boxASN, func(p *api.Peer) {
-		p.GracefulRestart = &api.GracefulRestart{Enabled: true, RestartTime: 120}
-		for _, f := range p.AfiSafis {
-			f.MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
-		}
-	})
+	r, addr := newGracefulRouter(t)
 	s := newSpeaker(quietLog())
 	e := newEngine(quietLog(), s.sessions)
 	var inPoll, inChange atomic.Bool

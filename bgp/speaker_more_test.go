@@ -77,7 +77,10 @@ func (r *router) count() int {
 	return int(table.NumPath)
 }
 
-func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
+// newGracefulRouter returns a router that keeps the routes of a box at an address while that restarts. The test is
+// skipped under the race detector, and make test runs it without.
+func newGracefulRouter(t *testing.T) (*router, netip.Addr) {
+	t.Helper()
 	if oneAtATime {
 		t.Skip("GoBGP starts again beside another one, which is a race of its own")
 	}
@@ -90,6 +93,11 @@ func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
 			f.MpGracefulRestart = &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}}
 		}
 	})
+	return r, addr
+}
+
+func TestGracefulRestartKeepsTheRoutes(t *testing.T) {
+	r, addr := newGracefulRouter(t)
 	start := func(changes map[netip.Prefix][]advertise.Path) *box {
 		b := newBoxAt(t, addr, r.peer("r", addr))
 		b.set(changes)
