@@ -51,10 +51,15 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 			return nil, err
 		}
 	}
+	if lib.Transport == nil {
+		if lib.Transport, err = f.listen(cfg); err != nil {
+			return nil, fmt.Errorf("listen on %s: %w", cfg.Bind, err)
+		}
+	}
 	// Without the lock: the callback for this box itself comes at once.
 	list, err := memberlist.Create(lib)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", cfg.Bind, err)
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", cfg.Bind, err), lib.Transport.Shutdown())
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

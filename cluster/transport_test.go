@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"net"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// A host that sends datagrams of another fleet makes a member allocate next to nothing.
+func TestForeignDatagramsAllocateNothing(t *testing.T) {
+	f, err := New(config(t, "a"), quiet())
+	must(t, err)
+	ports, err := f.listen(f.cfg)
+	must(t, err)
+	defer func() { must(t, ports.Shutdown()) }()
+	udp, err := net.Dial("udp", f.cfg.Bind.String())
+	must(t, err)
+	defer udp.Close()
+	foreign := make([]byte, 1400)
+	send := func(n int) uint64 {
+		refused := func() uint64 { f.mu.Lock(); defer f.mu.Unlock(); return f.table.counts.Refused }
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for end := refused() + uint64(n); refused() < end; time.Sleep(time.Millisecond) {
+			for range 20 {
+				_, _ = udp.Write(foreign)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / uint64(n)
+	}
+	send(100) // the first warning of the kind is logged
+	if each := send(2000); each > 500 {
+		t.Errorf("a foreign datagram of %d bytes allocates %d", len(foreign), each)
+	}
+	select {
+	case p := <-ports.PacketCh():
+		t.Errorf("a packet of %d bytes arrived at memberlist", len(p.Buf))
+	default:
+	}
+	_, _ = udp.Write(append(label[:len(label):len(label)], 'x'))
+	if p := <-ports.PacketCh(); string(p.Buf) != string(label)+"x" || p.From.String() != udp.LocalAddr().String() {
+		t.Errorf("%q from %s", p.Buf, p.From)
+	}
+}
+
+// After Shutdown the port is free, and readers that nobody serves have ended.
+func TestPortsAreFreeAfterShutdown(t *testing.T) {
+	t.Parallel()
+	f, err := New(config(t, "a"), quiet())
+	must(t, err)
+	for range 3 {
+		ports, err := f.listen(f.cfg)
+		must(t, err)
+		c, err := net.Dial("tcp", f.cfg.Bind.String())
+		must(t, err)
+		udp, err := net.Dial("udp", f.cfg.Bind.String())
+		must(t, err)
+		_, _ = udp.Write(label)
+		_, _ = udp.Write(label)
+		must(t, ports.Shutdown())
+		_, _, _ = c.Close(), udp.Close(), ports.Shutdown()
+	}
+	ports, err := f.listen(f.cfg)
+	must(t, err)
+	must(t, ports.Shutdown())
+}
