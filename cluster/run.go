@@ -52,7 +52,7 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 		}
 	}
 	if lib.Transport == nil {
-		if lib.Transport, err = f.listen(cfg); err != nil {
+		if lib.Transport, err = listen(cfg, f.lines, f.caught); err != nil {
 			return nil, fmt.Errorf("listen on %s: %w", cfg.Bind, err)
 		}
 	}

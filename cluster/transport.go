@@ -43,8 +43,8 @@ type transport struct {
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-// listen opens the ports of a member.
-func (f *Fleet) listen(cfg Config) (*transport, error) {
+// listen opens the ports of a member. lines gets warnings, and caught is deferred in each goroutine.
+func listen(cfg Config, lines *logFilter, caught func()) (*transport, error) {
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(cfg.Bind))
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (f *Fleet) listen(cfg Config) (*transport, error) {
 	t := &transport{
 		udp: udp, tcp: tcp, label: append([]byte{labelHeader, byte(len(cfg.Fleet))}, cfg.Fleet...),
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
-		lines: f.lines, caught: f.caught, ended: make(chan struct{}),
+		lines: lines, caught: caught, ended: make(chan struct{}),
 	}
 	t.readers.Go(t.readDatagrams)
 	t.readers.Go(t.acceptStreams)

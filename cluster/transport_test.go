@@ -11,7 +11,7 @@ import (
 func TestForeignDatagramsAllocateNothing(t *testing.T) {
 	f, err := New(config(t, "a"), quiet())
 	must(t, err)
-	ports, err := f.listen(f.cfg)
+	ports, err := listen(f.cfg, f.lines, f.caught)
 	must(t, err)
 	defer func() { must(t, ports.Shutdown()) }()
 	udp, err := net.Dial("udp", f.cfg.Bind.String())
@@ -45,13 +45,13 @@ func TestForeignDatagramsAllocateNothing(t *testing.T) {
 	}
 }
 
-// After Shutdown the port is free, and readers that nobody serves have ended.
+// After Shutdown the port is free, and goroutines that wait for memberlist have ended.
 func TestPortsAreFreeAfterShutdown(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
 	must(t, err)
 	for range 3 {
-		ports, err := f.listen(f.cfg)
+		ports, err := listen(f.cfg, f.lines, f.caught)
 		must(t, err)
 		c, err := net.Dial("tcp", f.cfg.Bind.String())
 		must(t, err)
@@ -62,7 +62,7 @@ func TestPortsAreFreeAfterShutdown(t *testing.T) {
 		must(t, ports.Shutdown())
 		_, _, _ = c.Close(), udp.Close(), ports.Shutdown()
 	}
-	ports, err := f.listen(f.cfg)
+	ports, err := listen(f.cfg, f.lines, f.caught)
 	must(t, err)
 	must(t, ports.Shutdown())
 }
