@@ -140,7 +140,7 @@ func (b kernelBuild) unpack() error {
 }
 
 func (b kernelBuild) configure() error {
-	if err := os.WriteFile(b.path("src", "weir.config"), kernelConfig, 0o644); err != nil {
+	if err := os.WriteFile(b.path("src", "weir.config"), b.fragment(), 0o644); err != nil {
 		return err
 	}
 	for _, command := range []string{
@@ -154,7 +154,7 @@ func (b kernelBuild) configure() error {
 	if err != nil {
 		return err
 	}
-	safe, missing := missingOptions(string(kernelConfig), string(config))
+	safe, missing := missingOptions(string(b.fragment()), string(config))
 	for _, option := range safe {
 		fmt.Fprintf(b.progress, "  kernel: without %s: %s\n", option, dispensable[option])
 	}
