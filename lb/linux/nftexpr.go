@@ -62,6 +62,14 @@ func loadPayload(reg, base uint32, offset, size int) expression {
 	}}
 }
 
+// storePayload stores bytes in the packet. sums select the checksums that the kernel corrects.
+func storePayload(reg, base uint32, offset, size int, sums ...attr) expression { //nolint:unparam // the expression has a register
+	return expression{"payload", append([]attr{
+		be32(unix.NFTA_PAYLOAD_SREG, reg), be32(unix.NFTA_PAYLOAD_BASE, base),
+		be32(unix.NFTA_PAYLOAD_OFFSET, uint32(offset)), be32(unix.NFTA_PAYLOAD_LEN, uint32(size)),
+	}, sums...)}
+}
+
 func loadMeta(reg, key uint32) expression {
 	return expression{"meta", []attr{be32(unix.NFTA_META_DREG, reg), be32(unix.NFTA_META_KEY, key)}}
 }
@@ -72,6 +80,12 @@ func storeMeta(reg, key uint32) expression { //nolint:unparam // the expression 
 
 func loadConn(reg, key uint32) expression { //nolint:unparam // the expression has a register
 	return expression{"ct", []attr{be32(unix.NFTA_CT_DREG, reg), be32(unix.NFTA_CT_KEY, key)}}
+}
+
+// loadOriginal loads a part of the packets that began the connection.
+func loadOriginal(reg, key uint32) expression { //nolint:unparam // the expression has a register
+	const original = 0 // IP_CT_DIR_ORIGINAL
+	return expression{"ct", append(loadConn(reg, key).attrs, attr{typ: unix.NFTA_CT_DIRECTION, value: []byte{original}})}
 }
 
 func storeConn(reg, key uint32) expression {

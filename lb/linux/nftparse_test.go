@@ -100,6 +100,9 @@ func (p *ruleParser) match() match {
 	if x := p.is("payload", "cmp"); x != nil {
 		v := x[1].value(unix.NFTA_CMP_DATA)
 		p.took(2)
+		if x[0].number(unix.NFTA_PAYLOAD_BASE) == unix.NFT_PAYLOAD_TRANSPORT_HEADER && len(v) == 2 {
+			return checksummed{}
+		}
 		if x[0].number(unix.NFTA_PAYLOAD_BASE) == unix.NFT_PAYLOAD_TRANSPORT_HEADER {
 			return icmpType(v[0])
 		}
@@ -207,6 +210,13 @@ func (p *ruleParser) action() action {
 		p.took(2)
 		return setSegment(binary.BigEndian.Uint16(x[0].value(unix.NFTA_IMMEDIATE_DATA)))
 	}
+	if x := p.is("ct", "payload"); x != nil {
+		p.took(2)
+		if x[1].number(unix.NFTA_PAYLOAD_BASE) == unix.NFT_PAYLOAD_NETWORK_HEADER {
+			return originalAddress{}
+		}
+		return originalPort(map[uint32]string{checksumTCPAt: "tcp", checksumUDPAt: "udp"}[x[1].number(unix.NFTA_PAYLOAD_CSUM_OFFSET)])
+	}
 	if p.is("payload", "nat") != nil {
 		p.took(2)
 		return keepDestination{}
@@ -300,9 +310,10 @@ func someRule(r *rand.Rand, family lb.Family) rule {
 			func() match { return inputInterface([]string{"eth0", "veth+", "bond0.100"}[r.IntN(3)]) },
 			func() match { return notFirst{} },
 			func() match { return accepting{} },
+			func() match { return checksummed{} },
 			func() match { return mark{some(), r.IntN(2) == 0} },
 			func() match { return connMark(some()) },
-		}[r.IntN(12)]())
+		}[r.IntN(13)]())
 	}
 	chain := "SERVICES"
 	return when(ms...).then([]func() action{
@@ -318,7 +329,9 @@ func someRule(r *rand.Rand, family lb.Family) rule {
 		func() action { return sourceNAT(addr) },
 		func() action { return destinationPort(r.IntN(1 << 16)) },
 		func() action { return setSegment(r.IntN(1 << 16)) },
-	}[r.IntN(12)]())
+		func() action { return originalAddress{} },
+		func() action { return []originalPort{"tcp", "udp"}[r.IntN(2)] },
+	}[r.IntN(14)]())
 }
 
 // FuzzRulesReadBack renders rules for nf_tables and reads them: none loses a part of its meaning.
@@ -347,7 +360,7 @@ func TestAllRulesReadBack(t *testing.T) {
 		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 			for _, s := range []stage{byIPVS, byDNAT, byBoth} {
 				n := ruleNames{c.Prefix, f}
-				for _, table := range staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}) {
+				for _, table := range append(staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}), onlyNFT(c, f, s)...) {
 					for _, chain := range table.chains {
 						for _, want := range chain.rules {
 							p := ruleParser{n, want.nft(n)}

@@ -31,6 +31,7 @@ func (n ruleNames) ipHeader() (source, destination, size int) {
 const (
 	sourcePortAt, destinationPortAt = 0, 2
 	icmpTypeAt, tcpFlagsAt          = 0, 13
+	checksumTCPAt, checksumUDPAt    = 16, 6
 )
 
 // key loads the fields of a member into consecutive registers from regKey.
@@ -157,6 +158,10 @@ func (accepting) nft(ruleNames) []expression {
 	}
 }
 
+func (checksummed) nft(ruleNames) []expression {
+	return []expression{loadPayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, checksumUDPAt, 2), compare(regKey, true, []byte{0, 0})}
+}
+
 func (b bits) compare(not bool) []expression {
 	return []expression{maskXor(regKey, native32(b.mask), native32(0)), compare(regKey, not, native32(b.value))}
 }
@@ -232,6 +237,24 @@ func (p destinationPort) nft(n ruleNames) []expression {
 
 func (m setSegment) nft(ruleNames) []expression {
 	return []expression{loadValue(regKey, binary.BigEndian.AppendUint16(nil, uint16(m))), storeSegment(regKey)}
+}
+
+// nft also corrects the checksums, that of IPv4 and that of TCP or UDP.
+func (originalAddress) nft(n ruleNames) []expression {
+	const checksumIPv4At = 10
+	from, _, size := n.ipHeader()
+	key, sums := uint32(unix.NFT_CT_DST_IP6), []attr{be32(unix.NFTA_PAYLOAD_CSUM_FLAGS, unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR)}
+	if n.family == lb.IPv4 {
+		key = unix.NFT_CT_DST_IP
+		sums = append(sums, be32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET), be32(unix.NFTA_PAYLOAD_CSUM_OFFSET, checksumIPv4At))
+	}
+	return []expression{loadOriginal(regKey, key), storePayload(regKey, unix.NFT_PAYLOAD_NETWORK_HEADER, from, size, sums...)}
+}
+
+func (p originalPort) nft(ruleNames) []expression {
+	at := map[protocol]uint32{"tcp": checksumTCPAt, "udp": checksumUDPAt}[protocol(p)]
+	return []expression{loadOriginal(regKey, unix.NFT_CT_PROTO_DST), storePayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, sourcePortAt, 2,
+		be32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET), be32(unix.NFTA_PAYLOAD_CSUM_OFFSET, at))}
 }
 
 // nft ends nat for the connection: other tables come later. A destination NAT to the address

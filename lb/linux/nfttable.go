@@ -59,6 +59,9 @@ var nftHooks = map[ruleTableChain]nftHook{
 	{"nat", "POSTROUTING"}:    {"nat", unix.NF_INET_POST_ROUTING, 99},
 	{"filter", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, -1},
 	{"filter", "FORWARD"}:     {"filter", unix.NF_INET_FORWARD, -1},
+	// Behind ip_vs, which has the priority 98 in INPUT.
+	{"replies", "POSTROUTING"}: {"filter", unix.NF_INET_POST_ROUTING, -152},
+	{"replies", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, 101},
 }
 
 type ruleTableChain struct{ table, chain string }
@@ -76,7 +79,7 @@ func nftStatic(c Config, f lb.Family, s stage, ports insidePorts) (out []nftChai
 	if s != byIPVS {
 		out = append(out, nftChain{name: n.chain(virtualServers), rules: n.serverRules(marking{c.Mark})})
 	}
-	for _, t := range staticRules(c, f, s, ports) {
+	for _, t := range append(staticRules(c, f, s, ports), onlyNFT(c, f, s)...) {
 		base := map[string]int{}
 		for _, j := range t.jumps {
 			at, there := base[j.from]

@@ -67,6 +67,9 @@ type (
 	notFirst struct{}
 	// accepting matches TCP packets that accept a connection (SYN and ACK).
 	accepting struct{}
+	// checksummed matches UDP packets with a checksum: with IPv4 they need none. A match of the protocol comes
+	// before it. iptables has no such match.
+	checksummed struct{}
 )
 
 // bits is a value of a mark under a mask.
@@ -115,4 +118,8 @@ type (
 	setSegment uint16
 	// destinationPort sets the destination port.
 	destinationPort uint16
+	// originalAddress and originalPort set the source of a reply to the address, or to the port, to which the client
+	// sends. The value is the protocol, tcp or udp. iptables has no such targets.
+	originalAddress struct{}
+	originalPort    protocol
 )

@@ -102,6 +102,12 @@ func (notFirst) iptables(ruleNames) string { return "-m tcp ! --tcp-flags FIN,SY
 
 func (accepting) iptables(ruleNames) string { return "-m tcp --tcp-flags SYN,ACK SYN,ACK" }
 
+const notByIPTables = "iptables can't render it" // onlyNFT
+
+func (checksummed) iptables(ruleNames) string     { panic(notByIPTables) }
+func (originalAddress) iptables(ruleNames) string { panic(notByIPTables) }
+func (originalPort) iptables(ruleNames) string    { panic(notByIPTables) }
+
 // allBits is the mask of a whole mark.
 const allBits = 1<<32 - 1
 

@@ -19,8 +19,14 @@ func manualRules() string {
 	c.LocalInterfaces, c.SloppyTCP, c.CheckVIPs, c.Decapsulates, c.TunnelMTU = []string{"cni0"}, true, true, true, 1500
 	c.Sources = []netip.Addr{netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")}
 	var b strings.Builder
-	ipvs, rules := manualChains(c, byIPVS), manualChains(c, byDNAT)
-	manualTable(&b, ipvs, func(string) bool { return true })
+	static := func(s stage) func(lb.Family) []ruleTable {
+		return func(f lb.Family) []ruleTable { return staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}) }
+	}
+	ipvs, rules := manualChains(static(byIPVS)), manualChains(static(byDNAT))
+	all := func(string) bool { return true }
+	manualTable(&b, ipvs, all)
+	b.WriteString("\nOnly nftables has these chains, in mode `ipvs`:\n\n")
+	manualTable(&b, manualChains(func(f lb.Family) []ruleTable { return onlyNFT(c, f, byIPVS) }), all)
 	b.WriteString("\nIn mode `netfilter` these chains differ:\n\n")
 	manualTable(&b, rules, func(name string) bool {
 		i := slices.IndexFunc(ipvs, func(c manualChain) bool { return c.name == name })
@@ -28,7 +34,7 @@ func manualRules() string {
 		return i < 0 || !slices.Equal(ipvs[i].rows, rules[j].rows)
 	})
 	fmt.Fprintf(&b, "\nTables `%s` have one rule:\n\n", NFTHooksTable)
-	manualTable(&b, []manualChain{{hooksChain(ruleNames{}).name, [][2]string{describe(hooksRule)}}}, func(string) bool { return true })
+	manualTable(&b, []manualChain{{hooksChain(ruleNames{}).name, [][2]string{describe(hooksRule)}}}, all)
 	return b.String()
 }
 
@@ -53,10 +59,10 @@ func manualTable(b *strings.Builder, chains []manualChain, shown func(name strin
 }
 
 // manualChains describes the rules of both families. Those of one family only name it.
-func manualChains(c Config, s stage) (out []manualChain) {
+func manualChains(tables func(lb.Family) []ruleTable) (out []manualChain) {
 	both := map[lb.Family][]manualChain{}
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
-		for _, t := range staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}) {
+		for _, t := range tables(f) {
 			for _, chain := range t.chains {
 				d := manualChain{name: "KUBE-" + chain.name}
 				for _, r := range chain.rules {
@@ -132,6 +138,8 @@ func describeMatch(m match) string {
 		return "not the first packet"
 	case accepting:
 		return "answers that accept a connection"
+	case checksummed:
+		return "with a checksum"
 	case mark:
 		return not(m.not, "with mark `"+m.String()+"`")
 	case connMark:
@@ -172,6 +180,10 @@ func describeAction(a action) string {
 		return fmt.Sprintf("lower the MSS to %d", a)
 	case destinationPort:
 		return fmt.Sprintf("set the destination port to %d", a)
+	case originalAddress:
+		return "set the source to the address that the client uses"
+	case originalPort:
+		return "set the source port to the one that the client uses"
 	}
 	panic(fmt.Sprintf("an action %T", a))
 }

@@ -12,7 +12,7 @@ import (
 // difference is a row of the table "Differences from kube-proxy" of kubernetes.md, named by its case.
 type difference struct {
 	situation string
-	mode      string // of weir, in which the case occurs; "" is both
+	netfilter bool // the case occurs only in weir's mode netfilter
 	// covers reports whether the row explains that weir's result differs from that of a mode of
 	// kube-proxy. Nil is a row about a case that the differential test does not probe.
 	covers func(p probe, weir, iptables, nftables probed) bool
@@ -29,7 +29,7 @@ var knownDifferences = []difference{
 	},
 	{
 		situation: "the same with source ranges that admit the node, and `mode = \"netfilter\"`",
-		mode:      iptablesMode,
+		netfilter: true,
 		covers: func(p probe, weir, iptables, nftables probed) bool {
 			return p.from == itself && p.target().kind == "LoadBalancer" && len(p.service.spec().LoadBalancerSourceRanges) > 0 &&
 				weir.only(silence) && iptables.only(silence) && nftables.only(refused)
@@ -63,7 +63,7 @@ var knownDifferences = []difference{
 	{situation: "affinity timeout"},
 	{situation: "affinity, `externalTrafficPolicy: Local` and several target ports"},
 	{situation: "connection to a removed endpoint (TCP)"},
-	{situation: "two connections at once from one address and source port, to two VIPs with a common endpoint"},
+	{situation: "two connections at once from one address and source port, to two VIPs with a common endpoint, with `rules = \"iptables\"`"},
 	{situation: "idle TCP connection"},
 	{situation: "start while the API server is unreachable"},
 	{situation: "the cluster removes most of its objects at once"},
@@ -72,7 +72,7 @@ var knownDifferences = []difference{
 // knownDifference returns the row that explains a difference, nil if there is none.
 func knownDifference(p probe, weir, iptables, nftables engineResults) *difference {
 	for i, d := range knownDifferences {
-		if (d.mode == "" || d.mode == weir.engine) && d.covers != nil && d.covers(p, weir.of[p], iptables.of[p], nftables.of[p]) {
+		if (!d.netfilter || slices.Contains([]string{iptablesMode, netfilterMode}, weir.engine)) && d.covers != nil && d.covers(p, weir.of[p], iptables.of[p], nftables.of[p]) {
 			return &knownDifferences[i]
 		}
 	}

@@ -173,7 +173,11 @@ func (c *conformance) differential(t *testing.T, seed uint64, n int) {
 	for _, mode := range []string{"iptables", "nftables"} {
 		proxies = append(proxies, c.measure(t, &kubeProxyEngine{c: c, mode: mode}, probes))
 	}
-	for _, mode := range []string{ipvsMode, iptablesMode} {
+	modes := []string{nftablesMode, netfilterMode}
+	if soaking() {
+		modes = append(modes, ipvsMode, iptablesMode)
+	}
+	for _, mode := range modes {
 		got := c.measure(t, &weirEngine{c: c, mode: mode}, probes)
 		c.compare(t, seed, n, got, proxies, probes)
 	}

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // What follows lets the test process itself take part in the networks, as a host: native Go clients
@@ -31,15 +34,24 @@ func (m *Machine) DialContext(ctx context.Context, network, address string) (net
 	return m.DialFrom(ctx, network, nil, address)
 }
 
-// DialFrom is DialContext with a local address of the kind that network takes (*net.UDPAddr, ...).
+// DialFrom is DialContext with a local address of the kind that network takes (*net.UDPAddr, ...). Another
+// connection to another address may have the local address, too.
 func (m *Machine) DialFrom(ctx context.Context, network string, local net.Addr, address string) (net.Conn, error) {
 	dialer := net.Dialer{LocalAddr: local}
+	if local != nil {
+		dialer.Control = reuseAddress
+	}
 	var conn net.Conn
 	err := m.Do(func() (err error) {
 		conn, err = dialer.DialContext(ctx, network, address)
 		return err
 	})
 	return conn, err
+}
+
+func reuseAddress(_, _ string, c syscall.RawConn) (err error) {
+	ctl := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+	return errors.Join(ctl, err)
 }
 
 // Listen listens on the host.

@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/lab"
+)
+
+// onePortPairs are two frontends that use the same port of the same backend.
+var onePortPairs = []struct{ client, one, two string }{
+	{"10.1.0.2", "192.0.2.10:7000", "192.0.2.11:7000"},
+	{"10.1.0.2", "192.0.2.10:7000", "192.0.2.10:7001"},
+	{"fd01::2", "[2001:db8:2::10]:7000", "[2001:db8:2::11]:7000"},
+	{"fd01::2", "[2001:db8:2::10]:7000", "[2001:db8:2::10]:7001"},
+}
+
+// onePortConfig has the frontends.
+func onePortConfig(kernel, source string) string {
+	return fmt.Sprintf(`
+[kernel]
+sync_period = "2s"
+%s
+[[service]]
+name = "web"
+vips = ["192.0.2.10", "192.0.2.11", "2001:db8:2::10", "2001:db8:2::11"]
+ports = ["7000", "7000/udp", "7001:7000", "7001:7000/udp"]
+source_address = %q
+backends = ["10.2.0.11", "fd02::11"]
+`, kernel, source)
+}
+
+// TestOneClientPort has a client use one port for two connections to different frontends with
+// one backend. IPVS finds the connection of a reply only by the client and the backend, and takes one of the two, mostly
+// the newest. With nftables each reply has the right source, also with the clients' own addresses, and in mode
+// netfilter.
+func TestOneClientPort(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, plain(lab.UML))
+	echoAll(t, k.s.Lab)
+	port := uint16(42000)
+	for _, source := range []string{"masquerade", "keep"} {
+		k.given(onePortConfig("", source))
+		port = k.onePort(t, "IPVS, "+source, port)
+	}
+	k.given(onePortConfig("", "masquerade"))
+	k.onePortOfBox(t)
+	k.s.cleanSlate(t)
+
+	k.given(onePortConfig(`mode = "netfilter"`, "masquerade"))
+	k.onePort(t, "netfilter", port)
+}
+
+// onePort checks all pairs of connections, and returns an unused port.
+func (k *tomlKit) onePort(t *testing.T, what string, port uint16) uint16 {
+	t.Helper()
+	for _, network := range []string{"tcp", "udp"} {
+		for _, p := range onePortPairs {
+			all := []*talk{k.talk(t, network, p.client, port, p.one), k.talk(t, network, p.client, port, p.two)}
+			port++
+			for range 3 {
+				for _, c := range all {
+					if err := c.exchange(); err != nil {
+						t.Errorf("%s: %s from one port to %s and %s: %v", what, network, p.one, p.two, err)
+					}
+				}
+			}
+			// IPVS keeps the newer one for two minutes.
+			must(t, all[1].Close())
+			if err := all[0].exchange(); err != nil {
+				t.Errorf("%s: %s to %s, after the end of that to %s: %v", what, network, p.one, p.two, err)
+			}
+		}
+	}
+	return port
+}
+
+// talk is a connection to an echo server, or a flow to a server of datagrams.
+type talk struct {
+	net.Conn
+	greeted bool
+}
+
+// talk opens a connection from a port of client1.
+func (k *tomlKit) talk(t *testing.T, network, from string, port uint16, to string) *talk {
+	t.Helper()
+	at := netip.AddrPortFrom(netip.MustParseAddr(from), port)
+	var local net.Addr = net.TCPAddrFromAddrPort(at)
+	if network == "udp" {
+		local = net.UDPAddrFromAddrPort(at)
+	}
+	c, err := k.s.client1.DialFrom(within(t, visitTime), network, local, to)
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	x := &talk{Conn: c, greeted: network == "udp"}
+	must(t, x.exchange()) // IPVS knows the connection from its first packet on
+	return x
+}
+
+// exchange sends a byte, and reads what the server answers.
+func (c *talk) exchange() error {
+	_ = c.SetDeadline(time.Now().Add(visitTime))
+	if _, err := c.Write([]byte{'.'}); err != nil {
+		return err
+	}
+	buf := make([]byte, 100)
+	n, err := c.Read(buf)
+	if c.greeted || err != nil {
+		return err
+	}
+	c.greeted = true
+	if strings.HasSuffix(string(buf[:n]), ".") { // the name came with the answer
+		return nil
+	}
+	_, err = c.Read(buf)
+	return err
+}
+
+// onePortOfBox has a program of the box itself use one port twice. It gets replies by the chain INPUT.
+func (k *tomlKit) onePortOfBox(t *testing.T) {
+	t.Helper()
+	const program = `
+use Socket;
+$SIG{ALRM} = sub { die "no answer\n" };
+my @all;
+for my $vip (@ARGV) {
+	socket my $s, PF_INET, SOCK_STREAM, 0 or die "socket: $!\n";
+	setsockopt $s, SOL_SOCKET, SO_REUSEADDR, 1;
+	bind $s, sockaddr_in(43000, inet_aton("10.2.0.1")) or die "bind: $!\n";
+	alarm 4;
+	connect $s, sockaddr_in(7000, inet_aton($vip)) or die "connect: $!\n";
+	sysread $s, my $name, 100;
+	push @all, $s;
+}
+for my $i (0, 1, 0, 1) {
+	alarm 4;
+	syswrite $all[$i], ".";
+	sysread($all[$i], my $echo, 100) or die "$ARGV[$i]: closed\n";
+}`
+	if out, err := k.s.box.Run(t.Context(), "perl", "-e", program, "192.0.2.10", "192.0.2.11"); err != nil {
+		t.Errorf("a program of the box: %v\n%s", err, out.Stderr)
+	}
+}
