@@ -85,5 +85,5 @@ func (l *logFilter) warn(now time.Time, text string, args ...any) {
 	if suppressed > 0 {
 		args = append(args, "suppressed", fmt.Sprintf("%d in the last minute or so", suppressed))
 	}
-	l.log.Warn("memberlist problem reported", append(args, "problem", text)...)
+	l.log.Warn("gossip problem reported", append(args, "problem", text)...)
 }

@@ -59,7 +59,7 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	// Without the lock: the callback for this box itself comes at once.
 	list, err := memberlist.Create(lib)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on %s: %w", cfg.Bind, err), lib.Transport.Shutdown())
+		return nil, errors.Join(fmt.Errorf("start the gossip on %s: %w", cfg.Bind, err), lib.Transport.Shutdown())
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,15 +19,15 @@ const (
 	receiveBuffer = 2 << 20
 	// longestDatagram is longer than any datagram of UDP.
 	longestDatagram = 1 << 16
-	// acceptRetry is the pause after a connection that could not be accepted: there were no file descriptors.
-	acceptRetry = 100 * time.Millisecond
+	// portRetry is the pause after an error of a port, such as a lack of file descriptors.
+	portRetry = 100 * time.Millisecond
 	// labelHeader begins a message with a label, and is followed by the length of the label (memberlist's hasLabelMsg).
 	labelHeader = 244
 )
 
 // transport is the UDP and the TCP port of a member, for memberlist. The library's own transport allocates 64 KiB for
 // each datagram of any host: at 500 a second, the garbage keeps a small box from answering pings in time. This one
-// refuses datagrams of other fleets before it allocates anything.
+// copies only datagrams of the fleet, and only their own bytes.
 type transport struct {
 	udp     *net.UDPConn
 	tcp     *net.TCPListener
@@ -90,7 +90,10 @@ func (t *transport) readDatagrams() {
 			return
 		case err != nil:
 			t.lines.warn(now, "datagram not read", "error", err)
-			continue
+			if t.paused() {
+				continue
+			}
+			return
 		case !bytes.HasPrefix(buf[:n], t.label):
 			t.lines.refused()
 			t.lines.warn(now, "datagram of another fleet", "from", from)
@@ -115,12 +118,10 @@ func (t *transport) acceptStreams() {
 			return
 		case err != nil:
 			t.lines.warn(time.Now(), "connection not accepted", "error", err)
-			select {
-			case <-time.After(acceptRetry):
+			if t.paused() {
 				continue
-			case <-t.ended:
-				return
 			}
+			return
 		}
 		select {
 		case t.streams <- c:
@@ -131,10 +132,22 @@ func (t *transport) acceptStreams() {
 	}
 }
 
-// Shutdown closes the ports and waits for the goroutines that read them. Its error is of no use after the first call.
-func (t *transport) Shutdown() error {
-	t.end.Do(func() { close(t.ended) })
-	err := errors.Join(t.udp.Close(), t.tcp.Close())
+// paused waits after an error. It reports false after Shutdown.
+func (t *transport) paused() bool {
+	select {
+	case <-time.After(portRetry):
+		return true
+	case <-t.ended:
+		return false
+	}
+}
+
+// Shutdown closes the ports and waits for the goroutines that read them. Only its first call can have an error.
+func (t *transport) Shutdown() (err error) {
+	t.end.Do(func() {
+		close(t.ended)
+		err = errors.Join(t.udp.Close(), t.tcp.Close())
+	})
 	t.readers.Wait()
 	return err
 }
@@ -145,6 +158,9 @@ func (t *transport) StreamCh() <-chan net.Conn           { return t.streams }
 // FinalAdvertiseAddr returns the address to advertise, which Config.library always gives.
 func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
 	a, err := netip.ParseAddr(ip)
+	if err == nil && a.Zone() != "" {
+		err = fmt.Errorf("%s has a zone, which other members do not know", a)
+	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("the address to advertise: %w", err)
 	}

@@ -22,11 +22,13 @@ func TestForeignDatagramsAllocateNothing(t *testing.T) {
 		refused := func() uint64 { f.mu.Lock(); defer f.mu.Unlock(); return f.table.counts.Refused }
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		for end := refused() + uint64(n); refused() < end; time.Sleep(time.Millisecond) {
+		end := refused() + uint64(n)
+		within(t, "all are refused", func() bool {
 			for range 20 {
 				_, _ = udp.Write(foreign)
 			}
-		}
+			return refused() >= end
+		})
 		runtime.ReadMemStats(&after)
 		return (after.TotalAlloc - before.TotalAlloc) / uint64(n)
 	}
@@ -39,10 +41,18 @@ func TestForeignDatagramsAllocateNothing(t *testing.T) {
 		t.Errorf("a packet of %d bytes arrived at memberlist", len(p.Buf))
 	default:
 	}
-	_, _ = udp.Write(append(label[:len(label):len(label)], 'x'))
-	if p := <-ports.PacketCh(); string(p.Buf) != string(label)+"x" || p.From.String() != udp.LocalAddr().String() {
-		t.Errorf("%q from %s", p.Buf, p.From)
-	}
+	within(t, "a datagram of the fleet arrives", func() bool {
+		_, _ = udp.Write(append(label[:len(label):len(label)], 'x'))
+		select {
+		case p := <-ports.PacketCh():
+			if string(p.Buf) != string(label)+"x" || p.From.String() != udp.LocalAddr().String() {
+				t.Errorf("%q from %s", p.Buf, p.From)
+			}
+			return true
+		case <-time.After(10 * time.Millisecond):
+			return false
+		}
+	})
 }
 
 // After Shutdown the port is free, and goroutines that wait for memberlist have ended.

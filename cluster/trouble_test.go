@@ -242,6 +242,16 @@ func TestForeignPacketsAreCountedAndNotLoggedOneByOne(t *testing.T) {
 		}
 		return a.Status().Counters.Refused > 1000
 	})
+	foreign := func() (logged bool) {
+		a.lines.mu.Lock()
+		defer a.lines.mu.Unlock()
+		_, logged = a.lines.last["datagram of another fleet"]
+		return logged
+	}
+	within(t, "a datagram without the label of the fleet is refused before memberlist has it", func() bool {
+		_, _ = udp.Write([]byte("who is there?"))
+		return foreign()
+	})
 	if n := log.warnings.Load(); n == 0 || n > 5 {
 		t.Errorf("%d warnings", n)
 	}

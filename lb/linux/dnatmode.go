@@ -54,7 +54,12 @@ const (
 	// byBoth: rules take them, INPUT admits the rest. In this stage one mode installs its objects
 	// while the other still serves.
 	byBoth
+	// afterIPVS is byDNAT while connections of IPVS go on.
+	afterIPVS
 )
+
+// refuses reports whether INPUT refuses packets to frontends.
+func (s stage) refuses() bool { return s == byDNAT || s == afterIPVS }
 
 // Names returns the names of kernel objects, for lb.Query.
 func (c Config) Names() lb.Names {
@@ -251,7 +256,7 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	all := !slices.ContainsFunc(m.left.servers, func(f lb.Frontend) bool { return !may(f) })
 	for _, f := range m.config.Families {
 		if r := m.rules[f]; all && (r.stage == byBoth || !r.inPlace) {
-			if err := m.setStage(ctx, r, byDNAT); err != nil {
+			if err := m.setStage(ctx, r, afterIPVS); err != nil {
 				return 0, fmt.Errorf("rules %s that refuse connections of IPVS: %w", f, err)
 			}
 		}
@@ -291,9 +296,22 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	if m.left.servers = stay; len(stay) == 0 {
 		m.left.table.conn.close()
 		m.left.table = nil
+		failed = append(failed, m.endIPVS(ctx))
 	}
 	failed = append(failed, m.dropUDP(ctx, deleted))
 	return len(stay), errors.Join(failed...)
+}
+
+// endIPVS removes the rules for connections of IPVS.
+func (m *ruleMode) endIPVS(ctx context.Context) error {
+	for _, f := range m.config.Families {
+		if r := m.rules[f]; r.stage == afterIPVS {
+			if err := m.setStage(ctx, r, byDNAT); err != nil {
+				return fmt.Errorf("rules %s without connections of IPVS: %w", f, err)
+			}
+		}
+	}
+	return nil
 }
 
 // place installs the rules of a family, and removes orphans among those of virtual servers.

@@ -25,7 +25,7 @@ func (r ruleMaker) dispatch() string {
 // known connections pass: IPVS may have them, or they are replies to the box.
 func (r ruleMaker) admit() []rule {
 	ours := when(connMark(r.mask()), state("DNAT")).then(accept)
-	if r.stage != byDNAT { // INSIDE-PORTS has changed the port only
+	if !r.stage.refuses() { // INSIDE-PORTS has changed the port only
 		return []rule{ours, when(to(lb.SetIPVSPorts)).then(accept)}
 	}
 	return []rule{

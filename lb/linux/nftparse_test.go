@@ -101,7 +101,7 @@ func (p *ruleParser) match() match {
 		v := x[1].value(unix.NFTA_CMP_DATA)
 		p.took(2)
 		if x[0].number(unix.NFTA_PAYLOAD_BASE) == unix.NFT_PAYLOAD_TRANSPORT_HEADER && len(v) == 2 {
-			return checksummed{}
+			return checksummed{!x[1].not()}
 		}
 		if x[0].number(unix.NFTA_PAYLOAD_BASE) == unix.NFT_PAYLOAD_TRANSPORT_HEADER {
 			return icmpType(v[0])
@@ -215,6 +215,9 @@ func (p *ruleParser) action() action {
 		if x[1].number(unix.NFTA_PAYLOAD_BASE) == unix.NFT_PAYLOAD_NETWORK_HEADER {
 			return originalAddress{}
 		}
+		if x[1].number(unix.NFTA_PAYLOAD_CSUM_TYPE) == unix.NFT_PAYLOAD_CSUM_NONE {
+			return originalPort("")
+		}
 		return originalPort(map[uint32]string{checksumTCPAt: "tcp", checksumUDPAt: "udp"}[x[1].number(unix.NFTA_PAYLOAD_CSUM_OFFSET)])
 	}
 	if p.is("payload", "nat") != nil {
@@ -310,7 +313,7 @@ func someRule(r *rand.Rand, family lb.Family) rule {
 			func() match { return inputInterface([]string{"eth0", "veth+", "bond0.100"}[r.IntN(3)]) },
 			func() match { return notFirst{} },
 			func() match { return accepting{} },
-			func() match { return checksummed{} },
+			func() match { return checksummed{r.IntN(2) == 0} },
 			func() match { return mark{some(), r.IntN(2) == 0} },
 			func() match { return connMark(some()) },
 		}[r.IntN(13)]())
@@ -330,7 +333,7 @@ func someRule(r *rand.Rand, family lb.Family) rule {
 		func() action { return destinationPort(r.IntN(1 << 16)) },
 		func() action { return setSegment(r.IntN(1 << 16)) },
 		func() action { return originalAddress{} },
-		func() action { return []originalPort{"tcp", "udp"}[r.IntN(2)] },
+		func() action { return []originalPort{"tcp", "udp", ""}[r.IntN(3)] },
 	}[r.IntN(14)]())
 }
 
@@ -358,7 +361,7 @@ func TestAllRulesReadBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range nftConfigs() {
 		for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
-			for _, s := range []stage{byIPVS, byDNAT, byBoth} {
+			for _, s := range []stage{byIPVS, byDNAT, byBoth, afterIPVS} {
 				n := ruleNames{c.Prefix, f}
 				for _, table := range append(staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}), onlyNFT(c, f, s)...) {
 					for _, chain := range table.chains {

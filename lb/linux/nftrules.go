@@ -158,8 +158,8 @@ func (accepting) nft(ruleNames) []expression {
 	}
 }
 
-func (checksummed) nft(ruleNames) []expression {
-	return []expression{loadPayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, checksumUDPAt, 2), compare(regKey, true, []byte{0, 0})}
+func (c checksummed) nft(ruleNames) []expression {
+	return []expression{loadPayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, checksumUDPAt, 2), compare(regKey, !c.not, []byte{0, 0})}
 }
 
 func (b bits) compare(not bool) []expression {
@@ -252,9 +252,13 @@ func (originalAddress) nft(n ruleNames) []expression {
 }
 
 func (p originalPort) nft(ruleNames) []expression {
-	at := map[protocol]uint32{"tcp": checksumTCPAt, "udp": checksumUDPAt}[protocol(p)]
-	return []expression{loadOriginal(regKey, unix.NFT_CT_PROTO_DST), storePayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, sourcePortAt, 2,
-		be32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET), be32(unix.NFTA_PAYLOAD_CSUM_OFFSET, at))}
+	sums := []attr{be32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_NONE)}
+	if at, ok := map[protocol]uint32{"tcp": checksumTCPAt, "udp": checksumUDPAt}[protocol(p)]; ok {
+		sums = []attr{be32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET), be32(unix.NFTA_PAYLOAD_CSUM_OFFSET, at)}
+	}
+	return []expression{
+		loadOriginal(regKey, unix.NFT_CT_PROTO_DST), storePayload(regKey, unix.NFT_PAYLOAD_TRANSPORT_HEADER, sourcePortAt, 2, sums...),
+	}
 }
 
 // nft ends nat for the connection: other tables come later. A destination NAT to the address

@@ -47,7 +47,7 @@ type nftRule struct {
 	expressions []expression
 }
 
-// nftHooks has weir's base chains, by the tables and chains of iptables. Each comes right
+// nftHooks has weir's base chains, by the tables and chains of iptables. Each but those of replies comes right
 // before the chains of other programs that have the usual priorities: weir's rules decide
 // about packets of Services first, as those of iptables do.
 var nftHooks = map[ruleTableChain]nftHook{
@@ -59,7 +59,7 @@ var nftHooks = map[ruleTableChain]nftHook{
 	{"nat", "POSTROUTING"}:    {"nat", unix.NF_INET_POST_ROUTING, 99},
 	{"filter", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, -1},
 	{"filter", "FORWARD"}:     {"filter", unix.NF_INET_FORWARD, -1},
-	// Behind ip_vs, which has the priority 98 in INPUT.
+	// Behind ip_vs, which has the priority 98 in INPUT, and before mangle POSTROUTING, which matches the source.
 	{"replies", "POSTROUTING"}: {"filter", unix.NF_INET_POST_ROUTING, -152},
 	{"replies", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, 101},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -152,7 +153,7 @@ func TestExpressionsCompare(t *testing.T) {
 	n := ruleNames{"KUBE", lb.IPv6}
 	var all []rule
 	for _, c := range nftConfigs() {
-		for _, table := range staticRules(c, lb.IPv6, byIPVS, nil) {
+		for _, table := range append(staticRules(c, lb.IPv6, byIPVS, nil), onlyNFT(c, lb.IPv6, byIPVS)...) {
 			for _, chain := range table.chains {
 				all = append(all, chain.rules...)
 			}
@@ -169,9 +170,9 @@ func TestExpressionsCompare(t *testing.T) {
 	}
 	for _, a := range all {
 		for _, b := range all {
-			same := a.iptables(n) == b.iptables(n)
+			same := reflect.DeepEqual(a, b)
 			if got := sameExpressions(a.nft(n), encoded(b)); got != same {
-				t.Errorf("%q and %q: the same expressions: %v", a.iptables(n), b.iptables(n), got)
+				t.Errorf("%v and %v: the same expressions: %v", a, b, got)
 			}
 		}
 	}

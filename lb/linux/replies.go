@@ -17,8 +17,10 @@ func onlyNFT(c Config, f lb.Family, s stage) []ruleTable {
 // conntrack knows the connection: the kernel gives each one a source port of its own towards the backend, by
 // masquerading, or because two entries of the table can't have one tuple (get_unique_tuple in nf_nat_core.c).
 //
-// Packets for programs of the box pass INPUT. Errors of ICMP keep their source. The port does not change in SCTP,
-// as old kernels can't correct its checksum, nor in UDP without a checksum.
+// The rules repair the packet. ip_vs itself still counts it for the other connection: kernel.md has the limits.
+//
+// Packets for programs of the box pass INPUT. Errors of ICMP keep their source, and SCTP its port: old kernels can't
+// correct its checksum.
 func replies(c Config, f lb.Family) ruleTable {
 	errors := protocol("icmp")
 	if f == lb.IPv6 {
@@ -33,6 +35,7 @@ func replies(c Config, f lb.Family) ruleTable {
 				when(errors).then(pass),
 				when(protocol("tcp")).then(originalPort("tcp")),
 				when(protocol("udp"), checksummed{}).then(originalPort("udp")),
+				when(protocol("udp"), checksummed{not: true}).then(originalPort("")),
 				when().then(originalAddress{}),
 			}},
 		},

@@ -69,7 +69,7 @@ type (
 	accepting struct{}
 	// checksummed matches UDP packets with a checksum: with IPv4 they need none. A match of the protocol comes
 	// before it. iptables has no such match.
-	checksummed struct{}
+	checksummed struct{ not bool }
 )
 
 // bits is a value of a mark under a mask.
@@ -119,7 +119,7 @@ type (
 	// destinationPort sets the destination port.
 	destinationPort uint16
 	// originalAddress and originalPort set the source of a reply to the address, or to the port, to which the client
-	// sends. The value is the protocol, tcp or udp. iptables has no such targets.
+	// sends. The value is the protocol, tcp or udp, which has a checksum; "" is none. iptables has no such targets.
 	originalAddress struct{}
 	originalPort    protocol
 )

@@ -22,7 +22,7 @@ import (
 //	       --> ip_vs at LOCAL_IN sets the backend's address
 //	       --> nat POSTROUTING --> POSTROUTING: masquerades marked packets, except to a VIP
 //	backend --> filter FORWARD --> FORWARD: replies pass --> ip_vs
-//	        --> replies POSTROUTING --> REPLIES: the frontend that the client connected to
+//	        --> replies POSTROUTING --> REPLIES: the frontend that the client connected to (or INPUT)
 //	        --> mangle POSTROUTING --> TUNNEL-SEGMENTS: the MSS for clients behind tunnels --> client
 //
 // The box's own traffic to a VIP passes mangle OUTPUT and nat OUTPUT, then ip_vs takes it at

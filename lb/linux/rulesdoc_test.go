@@ -139,6 +139,9 @@ func describeMatch(m match) string {
 	case accepting:
 		return "answers that accept a connection"
 	case checksummed:
+		if m.not {
+			return "without a checksum"
+		}
 		return "with a checksum"
 	case mark:
 		return not(m.not, "with mark `"+m.String()+"`")

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -12,11 +11,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
@@ -99,23 +95,15 @@ func (c *conformance) oneSourcePort(t *testing.T, e engine, port int, dead bool)
 	}
 	first, second := echoed(conns[0]), echoed(conns[1])
 	figure(t, e.name()+": older and newer connection of one source port to one backend", fmt.Sprintf("%s, %s", traffic.OutcomeOf(first), traffic.OutcomeOf(second)))
-	if second != nil || (first != nil) != dead {
+	if (first != nil || second != nil) != dead {
 		t.Errorf("%s: the older connection ends with %v, the newer with %v", e.name(), first, second)
 	}
 }
 
 // fromPort connects from one port, also if another connection has it or had it a moment ago.
 func fromPort(m *lab.Machine, port int) dialer {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{Port: port}, Control: func(_, _ string, raw syscall.RawConn) error {
-		var err error
-		return errors.Join(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }), err)
-	}}
 	return func(ctx context.Context, network, addr string) (c net.Conn, err error) {
-		err = m.Do(func() error {
-			c, err = d.DialContext(ctx, network, addr)
-			return err
-		})
-		return c, err
+		return m.DialShared(ctx, network, &net.TCPAddr{Port: port}, addr)
 	}
 }
 

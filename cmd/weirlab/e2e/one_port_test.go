@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
-	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,10 +51,18 @@ func TestOneClientPort(t *testing.T) {
 	}
 	k.given(onePortConfig("", "masquerade"))
 	k.onePortOfBox(t)
-	k.s.cleanSlate(t)
 
-	k.given(onePortConfig(`mode = "netfilter"`, "masquerade"))
-	k.onePort(t, "netfilter", port)
+	p := onePortPairs[0]
+	one, two := k.talk(t, "tcp", p.client, port, p.one), k.talk(t, "tcp", p.client, port, p.two)
+	k.s.stop(t, syscall.SIGTERM)
+	k.s.run(t, onePortConfig(`mode = "netfilter"`, "masquerade"))
+	k.s.audits(t)
+	for _, c := range []*talk{one, two} {
+		if err := c.exchange(); err != nil {
+			t.Errorf("connections of IPVS from one port, in mode netfilter: %v", err)
+		}
+	}
+	k.onePort(t, "netfilter", port+1)
 }
 
 // onePort checks all pairs of connections, and returns an unused port.
@@ -82,7 +92,8 @@ func (k *tomlKit) onePort(t *testing.T, what string, port uint16) uint16 {
 // talk is a connection to an echo server, or a flow to a server of datagrams.
 type talk struct {
 	net.Conn
-	greeted bool
+	datagrams bool
+	reader    *bufio.Reader // of TCP, once the server has sent its name
 }
 
 // talk opens a connection from a port of client1.
@@ -93,30 +104,35 @@ func (k *tomlKit) talk(t *testing.T, network, from string, port uint16, to strin
 	if network == "udp" {
 		local = net.UDPAddrFromAddrPort(at)
 	}
-	c, err := k.s.client1.DialFrom(within(t, visitTime), network, local, to)
+	c, err := k.s.client1.DialShared(within(t, visitTime), network, local, to)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	x := &talk{Conn: c, greeted: network == "udp"}
+	x := &talk{Conn: c, datagrams: network == "udp"}
 	must(t, x.exchange()) // IPVS knows the connection from its first packet on
 	return x
 }
 
-// exchange sends a byte, and reads what the server answers.
+// exchange sends something, and reads what the server answers: over TCP its name at first, and then the same.
 func (c *talk) exchange() error {
 	_ = c.SetDeadline(time.Now().Add(visitTime))
-	if _, err := c.Write([]byte{'.'}); err != nil {
+	if c.datagrams {
+		_, err := c.Write([]byte{'.'})
+		if err == nil {
+			_, err = c.Read(make([]byte, 100))
+		}
 		return err
 	}
-	buf := make([]byte, 100)
-	n, err := c.Read(buf)
-	if c.greeted || err != nil {
+	if c.reader == nil {
+		c.reader = bufio.NewReader(c)
+		if _, err := c.reader.ReadString('\n'); err != nil {
+			return err
+		}
+	}
+	many := make([]byte, 30_000) // more than one segment
+	if _, err := c.Write(many); err != nil {
 		return err
 	}
-	c.greeted = true
-	if strings.HasSuffix(string(buf[:n]), ".") { // the name came with the answer
-		return nil
-	}
-	_, err = c.Read(buf)
+	_, err := io.ReadFull(c.reader, many)
 	return err
 }
 
@@ -124,24 +140,28 @@ func (c *talk) exchange() error {
 func (k *tomlKit) onePortOfBox(t *testing.T) {
 	t.Helper()
 	const program = `
-use Socket;
+use Socket qw(:DEFAULT inet_pton);
 $SIG{ALRM} = sub { die "no answer\n" };
+my ($own, @vips) = @ARGV;
+sub at { my ($ip, $port) = @_; $ip =~ /:/ ? pack_sockaddr_in6($port, inet_pton(AF_INET6, $ip)) : pack_sockaddr_in($port, inet_aton($ip)) }
 my @all;
-for my $vip (@ARGV) {
-	socket my $s, PF_INET, SOCK_STREAM, 0 or die "socket: $!\n";
+for my $vip (@vips) {
+	socket my $s, $vip =~ /:/ ? PF_INET6 : PF_INET, SOCK_STREAM, 0 or die "socket: $!\n";
 	setsockopt $s, SOL_SOCKET, SO_REUSEADDR, 1;
-	bind $s, sockaddr_in(43000, inet_aton("10.2.0.1")) or die "bind: $!\n";
+	bind $s, at($own, 43000) or die "bind: $!\n";
 	alarm 4;
-	connect $s, sockaddr_in(7000, inet_aton($vip)) or die "connect: $!\n";
+	connect $s, at($vip, 7000) or die "connect: $!\n";
 	sysread $s, my $name, 100;
 	push @all, $s;
 }
 for my $i (0, 1, 0, 1) {
 	alarm 4;
 	syswrite $all[$i], ".";
-	sysread($all[$i], my $echo, 100) or die "$ARGV[$i]: closed\n";
+	sysread($all[$i], my $echo, 100) or die "$vips[$i]: closed\n";
 }`
-	if out, err := k.s.box.Run(t.Context(), "perl", "-e", program, "192.0.2.10", "192.0.2.11"); err != nil {
-		t.Errorf("a program of the box: %v\n%s", err, out.Stderr)
+	for _, argv := range [][]string{{"10.2.0.1", "192.0.2.10", "192.0.2.11"}, {"fd02::1", "2001:db8:2::10", "2001:db8:2::11"}} {
+		if out, err := k.s.box.Run(t.Context(), append([]string{"perl", "-e", program}, argv...)...); err != nil {
+			t.Errorf("a program of the box: %v\n%s", err, out.Stderr)
+		}
 	}
 }
