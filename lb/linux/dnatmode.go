@@ -2,11 +2,8 @@ package linux
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
@@ -120,57 +117,6 @@ func (r *rules) foundServices(c Config) {
 	}
 }
 
-// leftIPVS has the virtual servers of an earlier run in ModeIPVS.
-type leftIPVS struct {
-	searched bool
-	table    *ipvsTable
-	servers  []lb.Frontend
-}
-
-// findIPVS finds weir's virtual servers in IPVS: those that the sets record.
-func (m *ruleMode) findIPVS(ctx context.Context, objects *lb.Table) error {
-	if m.left.searched {
-		return nil
-	}
-	c := newConn(unix.NETLINK_GENERIC, &m.counters.IPVS)
-	family, err := genlFamily(ctx, c, "IPVS")
-	if errors.Is(err, unix.ENOENT) {
-		c.close()
-		m.left.searched = true
-		return nil
-	}
-	if err != nil {
-		c.close()
-		return fmt.Errorf("list virtual servers of another mode: %w", err)
-	}
-	table := newTable(c, family, marking{m.config.Mark})
-	servers, err := table.services(ctx, false)
-	if err != nil {
-		c.close()
-		return fmt.Errorf("list virtual servers of another mode: %w", err)
-	}
-	m.left = leftIPVS{searched: true, table: table}
-	for _, s := range servers {
-		r := m.rules[lb.FamilyOf(s.Frontend.Addr)]
-		if r == nil || !recordedServer(s.Frontend, objects) {
-			continue
-		}
-		m.left.servers = append(m.left.servers, s.Frontend)
-		r.stage = byBoth
-		r.configure(m.config)
-	}
-	return nil
-}
-
-func recordedServer(f lb.Frontend, objects *lb.Table) bool {
-	for _, id := range lb.Records(f) {
-		if objects.Has(id) {
-			return true
-		}
-	}
-	return lb.IsAnchor(f)
-}
-
 // ForgetOther removes the objects of an earlier run in the other mode or with the other backend: each virtual server as
 // soon as may returns true, which is when this mode has it in place, or it is unwanted. Until
 // then the other mode serves it too, so that no connection is refused. But IPVS never sees the
@@ -247,71 +193,6 @@ func (m *ruleMode) removeNATServicesOf(ctx context.Context, r *rules, may func(l
 	}
 	dropServers(r)
 	return 0, nil
-}
-
-func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
-	if m.left.table == nil {
-		return 0, nil
-	}
-	all := !slices.ContainsFunc(m.left.servers, func(f lb.Frontend) bool { return !may(f) })
-	for _, f := range m.config.Families {
-		if r := m.rules[f]; all && (r.stage == byBoth || !r.inPlace) {
-			if err := m.setStage(ctx, r, afterIPVS); err != nil {
-				return 0, fmt.Errorf("rules %s that refuse connections of IPVS: %w", f, err)
-			}
-		}
-	}
-	// The kernel's counters include connections that have ended within two minutes. To exclude
-	// them would need a read of the whole table, in the caller's loop.
-	conns := map[lb.Frontend]uint32{}
-	for _, f := range m.left.servers {
-		dests, err := m.left.table.dests(ctx, f)
-		if err != nil {
-			return 0, fmt.Errorf("check the virtual servers of mode ipvs: %w", err)
-		}
-		for _, d := range dests {
-			conns[f] += d.conns.Active + d.conns.Inactive
-		}
-	}
-	var ops []lb.Op
-	for _, f := range m.left.servers {
-		if may(f) && (cut || conns[f] == 0 || f.Mark != 0 || !f.Proto.Connections()) {
-			ops = append(ops, lb.Op{Verb: lb.Delete, Object: lb.VirtualServer{Frontend: f}})
-		}
-	}
-	failed, deleted := []error(nil), map[lb.Frontend]bool{}
-	for i, err := range m.left.table.applyServices(ctx, ops) {
-		if err != nil {
-			failed = append(failed, fmt.Errorf("%s of mode ipvs: %w", ops[i], err))
-			continue
-		}
-		deleted[serverOf(ops[i].Object)] = true
-	}
-	var stay []lb.Frontend
-	for _, f := range m.left.servers {
-		if !deleted[f] {
-			stay = append(stay, f)
-		}
-	}
-	if m.left.servers = stay; len(stay) == 0 {
-		m.left.table.conn.close()
-		m.left.table = nil
-		failed = append(failed, m.endIPVS(ctx))
-	}
-	failed = append(failed, m.dropUDP(ctx, deleted))
-	return len(stay), errors.Join(failed...)
-}
-
-// endIPVS removes the rules for connections of IPVS.
-func (m *ruleMode) endIPVS(ctx context.Context) error {
-	for _, f := range m.config.Families {
-		if r := m.rules[f]; r.stage == afterIPVS {
-			if err := m.setStage(ctx, r, byDNAT); err != nil {
-				return fmt.Errorf("rules %s without connections of IPVS: %w", f, err)
-			}
-		}
-	}
-	return nil
 }
 
 // place installs the rules of a family, and removes orphans among those of virtual servers.

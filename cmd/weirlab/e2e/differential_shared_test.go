@@ -103,7 +103,7 @@ func (c *conformance) oneSourcePort(t *testing.T, e engine, port int, dead bool)
 // fromPort connects from one port, also if another connection has it or had it a moment ago.
 func fromPort(m *lab.Machine, port int) dialer {
 	return func(ctx context.Context, network, addr string) (c net.Conn, err error) {
-		return m.DialShared(ctx, network, &net.TCPAddr{Port: port}, addr)
+		return lab.DialShared(ctx, m, network, &net.TCPAddr{Port: port}, addr)
 	}
 }
 

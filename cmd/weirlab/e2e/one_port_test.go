@@ -104,7 +104,7 @@ func (k *tomlKit) talk(t *testing.T, network, from string, port uint16, to strin
 	if network == "udp" {
 		local = net.UDPAddrFromAddrPort(at)
 	}
-	c, err := k.s.client1.DialShared(within(t, visitTime), network, local, to)
+	c, err := lab.DialShared(within(t, visitTime), k.s.client1, network, local, to)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	x := &talk{Conn: c, datagrams: network == "udp"}

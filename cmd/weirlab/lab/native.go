@@ -36,19 +36,19 @@ func (m *Machine) DialContext(ctx context.Context, network, address string) (net
 
 // DialFrom is DialContext with a local address of the kind that network takes (*net.UDPAddr, ...).
 func (m *Machine) DialFrom(ctx context.Context, network string, local net.Addr, address string) (net.Conn, error) {
-	return m.dial(ctx, net.Dialer{LocalAddr: local}, network, address)
+	return dialOn(ctx, m, net.Dialer{LocalAddr: local}, network, address)
 }
 
-// DialShared is DialFrom with a local address that other connections have, too, or had a moment ago.
-func (m *Machine) DialShared(ctx context.Context, network string, local net.Addr, address string) (net.Conn, error) {
+// DialShared is Machine.DialFrom with a local address that other connections have, too, or had a moment ago.
+func DialShared(ctx context.Context, m *Machine, network string, local net.Addr, address string) (net.Conn, error) {
 	reuse := func(_, _ string, c syscall.RawConn) (err error) {
 		ctl := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
 		return errors.Join(ctl, err)
 	}
-	return m.dial(ctx, net.Dialer{LocalAddr: local, Control: reuse}, network, address)
+	return dialOn(ctx, m, net.Dialer{LocalAddr: local, Control: reuse}, network, address)
 }
 
-func (m *Machine) dial(ctx context.Context, d net.Dialer, network, address string) (conn net.Conn, err error) {
+func dialOn(ctx context.Context, m *Machine, d net.Dialer, network, address string) (conn net.Conn, err error) {
 	err = m.Do(func() (err error) {
 		conn, err = d.DialContext(ctx, network, address)
 		return err
