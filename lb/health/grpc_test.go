@@ -110,8 +110,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	before := runtime.NumGoroutine()
 	c := New(Options{})
 	c.Set(groups)
-	if now := runtime.NumGoroutine(); now != before {
-		t.Errorf("%d goroutines before Run, want %d", now, before)
+	if now := runtime.NumGoroutine(); now > before { // those of the servers may end
+		t.Errorf("%d goroutines before Run, want %d at most", now, before)
 	}
 	stop := running(t, c)
 	must(t, c.Ready(t.Context()))
