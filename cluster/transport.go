@@ -94,6 +94,8 @@ func (t *transport) readDatagrams() {
 				continue
 			}
 			return
+		case n == 0: // a program that tries the port may send that
+			continue
 		case !bytes.HasPrefix(buf[:n], t.label):
 			t.lines.refused()
 			t.lines.warn(now, "datagram of another fleet", "from", from)

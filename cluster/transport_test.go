@@ -36,6 +36,12 @@ func TestForeignDatagramsAllocateNothing(t *testing.T) {
 	if each := send(2000); each > 500 {
 		t.Errorf("a foreign datagram of %d bytes allocates %d", len(foreign), each)
 	}
+	before := f.Status().Counters.Refused
+	_, _ = udp.Write(nil) // as a program does that only tries the port
+	time.Sleep(10 * time.Millisecond)
+	if n := f.Status().Counters.Refused; n != before {
+		t.Errorf("%d empty datagrams are refused", n-before)
+	}
 	select {
 	case p := <-ports.PacketCh():
 		t.Errorf("a packet of %d bytes arrived at memberlist", len(p.Buf))

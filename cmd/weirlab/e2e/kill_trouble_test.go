@@ -41,10 +41,11 @@ func TestKillsOfARollout(t *testing.T) {
 	load.more(t, 20)
 
 	reloads := r.undisturbed(t)
-	partial, kills := 0, sized(10, 200)
-	for i := range kills {
-		when := r.instant([]time.Duration{reloads, starts}[i%2])
-		if i%2 == 0 {
+	// The instants are random. If all kills of a run miss the writes, more follow.
+	partial, kills := 0, 0
+	for ; kills < sized(10, 200) || partial == 0 && kills < sized(40, 800); kills++ {
+		when := r.instant([]time.Duration{reloads, starts}[kills%2])
+		if kills%2 == 0 {
 			r.running(t)
 			r.begin(t)
 			r.kill(t, when, "reload", fmt.Sprint(s.daemon.Pid()))
@@ -58,8 +59,8 @@ func TestKillsOfARollout(t *testing.T) {
 		if added > 0 && changed < r.permanent() {
 			partial++
 		}
-		t.Logf("kill %d, %s: of %d Services %d had the new server and %d the old one no more, in rollout %d", i, when, r.permanent(), added, changed, r.generation)
-		if i%3 == 2 {
+		t.Logf("kill %d, %s: of %d Services %d had the new server and %d the old one no more, in rollout %d", kills, when, r.permanent(), added, changed, r.generation)
+		if kills%3 == 2 {
 			continue // the next rollout meets a state of several
 		}
 		r.running(t)
