@@ -53,8 +53,10 @@
 //
 // On Close the connections end first. A moment later, when the routers have begun the
 // graceful restart, the BFD sessions end as on purpose (AdminDown, RFC 5880, 6.8.16).
-// RFC 5882, 3.2 states that this is no reason to end anything, and at least it does not
-// happen during the next session. The result on the router:
+// RFC 5882, 3.2 states that this is no reason to end anything. The packet has another
+// discriminator than the session, which GoBGP does not report. A router may refuse it (BIRD
+// 2.0.12 logs "mismatched remote id"). Then its BFD session ends with the detection time. If
+// weir is back sooner, it may end the next BGP session, too. The result on the router:
 //
 //   - FRR with "neighbor ... bfd" supports both. A BFD session that goes down ends an
 //     established BGP session and its routes, so a power cut is found; a graceful restart
