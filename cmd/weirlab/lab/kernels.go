@@ -91,8 +91,8 @@ func (m boot) uml(c inside.Config) (agent.Request, inside.Config, error) {
 			return agent.Request{}, c, err
 		}
 	}
-	// nohz=off: an idle kernel without a tick sometimes misses the signal for a packet and sleeps on until
-	// the next one comes, a second later; the tick wakes it within 10 ms.
+	// nohz=off: an idle kernel without a tick sometimes misses a signal and sleeps on until the next one comes,
+	// a second later; the tick wakes it within 10 ms.
 	args := append(m.lab.lease.pin(m.index), []string{
 		k.program, fmt.Sprintf("mem=%dM", m.memory), "uml_dir=" + m.lab.keeper.name(m.name), "umid=" + umlFolder,
 		"rootfstype=hostfs", "rootflags=/", "ro", "init=" + m.lab.keeper.program,

@@ -92,6 +92,12 @@ func (m boot) switchOn(ctx context.Context) (*power, error) {
 		on.kernel.Kill()
 		return nil, err
 	}
+	if m.kernel == UML {
+		if err := m.remind(on); err != nil {
+			on.kernel.Kill()
+			return nil, err
+		}
+	}
 	return on, m.reach(on)
 }
 
