@@ -1,0 +1,3 @@
+module github.com/eapache/channels
+
+go 1.26.0
