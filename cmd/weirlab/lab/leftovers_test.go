@@ -66,11 +66,11 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 	namespaces := namespacesOf(processes)
 
-	start := time.Now()
+	start, ticks := time.Now(), uptime(t)
 	cmd.Process.Kill()
 	cmd.Wait()
 	waitGone(t, "processes", func() []string { return alive(processes) })
-	waitGone(t, "namespaces", func() []string { return inUse(namespaces) })
+	waitGone(t, "namespaces", func() []string { return inUse(namespaces, ticks) })
 	t.Logf("%d processes in %d namespaces went within %v", len(processes), len(namespaces),
 		time.Since(start).Round(time.Millisecond))
 	if left := contentOf(t, temp); len(left) > 0 {
@@ -172,11 +172,30 @@ func inNamespaces(pid string) []string {
 	return found
 }
 
-// inUse lists those of some namespaces that any process of the machine is in.
-func inUse(namespaces []string) []string {
+// uptime returns how long the machine runs, in ticks of /proc/PID/stat.
+func uptime(t *testing.T) float64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/uptime")
+	must(t, err)
+	var seconds float64
+	_, err = fmt.Sscan(string(text), &seconds)
+	must(t, err)
+	return seconds * 100
+}
+
+// inUse lists those of some namespaces that a process of the machine is in. A process that began after the given tick is in
+// another namespace with the number of one that has ended.
+func inUse(namespaces []string, before float64) []string {
 	var left []string
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, stat := range stats {
+		fields := statOf(filepath.Base(filepath.Dir(stat)))
+		if len(fields) <= 19 {
+			continue
+		}
+		if began, err := strconv.ParseFloat(fields[19], 64); err != nil || began > before {
+			continue
+		}
 		for _, ns := range inNamespaces(filepath.Base(filepath.Dir(stat))) {
 			if slices.Contains(namespaces, ns) {
 				left = append(left, ns)
