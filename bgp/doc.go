@@ -56,7 +56,7 @@
 // RFC 5882, 3.2 states that this is no reason to end anything. The packet has another
 // discriminator than the session, which GoBGP does not report. A router may refuse it (BIRD
 // 2.0.12 logs "mismatched remote id"). Then its BFD session ends with the detection time. If
-// weir is back sooner, it may end the next BGP session, too. The result on the router:
+// weir is back sooner, the router may end the next BGP session then. The result on the router:
 //
 //   - FRR with "neighbor ... bfd" supports both. A BFD session that goes down ends an
 //     established BGP session and its routes, so a power cut is found; a graceful restart

@@ -1,9 +1,10 @@
 // Package channels has channels without a limit for GoBGP, in place of a library (replace in weir's go.mod). It never keeps
-// anything after Close.
+// a value or a goroutine after Close.
 //
-// GoBGP closes the channel of a session with the peer, and reads it empty without waiting. The goroutine of the
-// library's channel is not ready to send at that moment, and waits forever if something is left. That is often so after the
-// loss of a session with graceful restart: GoBGP puts the reason there to end its sender, which may have ended already.
+// GoBGP 4.8 closes the channel of a peer that weir removes, and reads it empty without waiting. The goroutine of the
+// library's channel is not ready to send at that moment, and waits forever if a value is left. That is often so soon after
+// a lost session, when weir creates the peer again: GoBGP sends the reason to end its sender, which may have ended already.
+// A later GoBGP may not need this package.
 package channels
 
 // InfiniteChannel is a channel that never blocks its senders.
@@ -28,7 +29,7 @@ func (c *InfiniteChannel) Out() <-chan any { return c.out }
 // Len returns the number of values in the channel; 0 after Close.
 func (c *InfiniteChannel) Len() int { return <-c.length }
 
-// Close ends the channel. The values in it are dropped.
+// Close ends the channel. Values that were not received are dropped.
 func (c *InfiniteChannel) Close() { close(c.in) }
 
 func (c *InfiniteChannel) run() {
@@ -49,7 +50,9 @@ func (c *InfiniteChannel) run() {
 			held = append(held, v)
 		case out <- next:
 			held[0] = nil // for the garbage collector
-			held = held[1:]
+			if held = held[1:]; len(held) == 0 {
+				held = nil // and its array
+			}
 		case c.length <- len(held):
 		}
 	}

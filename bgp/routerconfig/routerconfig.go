@@ -249,7 +249,7 @@ const (
 	whyLimit       = "More routes than weir's addresses would be a mistake."
 	whyTTL         = "Only packets from at most %d hop%s away (RFC 5082); both sides must have it."
 	whyECMP        = "Several boxes announce the same address: balance flows over all of them. If they have different ASNs, paths of the same length must count as equal."
-	whyBFD         = "BFD finds a dead box after %s (%s x %d). When weir stops, its BFD session ends as AdminDown."
+	whyBFD         = "BFD finds a dead box after %s (%s x %d)."
 )
 
 func (p *page) whyFilter(f facts) {

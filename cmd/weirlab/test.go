@@ -98,14 +98,17 @@ func named(name string, words []string) bool {
 	return len(words) == 0
 }
 
+// ownModule is the package of bgp/channels, a module in place of a library.
+const ownModule = "github.com/eapache/channels"
+
 func lintStage(ctx context.Context, s *stages) error {
 	out, err := exec.CommandContext(ctx, "gofmt", "-l", ".").CombinedOutput()
 	if out = bytes.TrimSpace(out); err != nil || len(out) > 0 {
 		return fmt.Errorf("gofmt -w these: %s", bytes.ReplaceAll(out, []byte("\n"), []byte(" ")))
 	}
 	return errors.Join(
-		s.command(ctx, nil, "go", "vet", "./..."),
-		s.command(ctx, nil, "go", "run", staticcheck, "./..."),
+		s.command(ctx, nil, "go", "vet", "./...", ownModule),
+		s.command(ctx, nil, "go", "run", staticcheck, "./...", ownModule),
 		s.command(ctx, nil, "go", "test", "-count=1", "./cmd/weirlab/prose"),
 		s.command(ctx, nil, "go", "test", "-count=1", "-run", "^(TestSizes|TestImportsPointDown|TestFilesFormLayers)$", "./cmd/weir"),
 		s.command(ctx, nil, "go", "test", "-count=1", "-run", "^(TestNames|TestScrapeIsClean)$", "./cmd/weir/internal/metrics"),

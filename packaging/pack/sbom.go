@@ -28,6 +28,9 @@ func readModules(ctx context.Context, info *buildinfo.BuildInfo) ([]module, erro
 		if dep.Replace != nil {
 			dep = dep.Replace
 		}
+		if isOwn(dep.Path) {
+			continue
+		}
 		m := module{Path: dep.Path, Version: dep.Version, Sum: dep.Sum}
 		dir, err := output(ctx, "go", "list", "-m", "-f", "{{.Dir}}", m.Path)
 		if err != nil {
@@ -47,6 +50,9 @@ func readModules(ctx context.Context, info *buildinfo.BuildInfo) ([]module, erro
 	std.texts, err = licenseFiles(goRoot)
 	return append(all, std), err
 }
+
+// isOwn reports whether the path of a module that replaces another one is a folder of weir, with weir's license.
+func isOwn(path string) bool { return strings.HasPrefix(path, "./") }
 
 // licenseFiles reads the license and notices in a folder.
 func licenseFiles(dir string) ([]string, error) {

@@ -98,8 +98,8 @@ func (h *hostTrouble) panics(t *testing.T) {
 	figure(t, "trouble: a panic of the writer of addresses: another address is served after", h.answers(t, at(vip, 80), "web2"))
 	isGiven(t, h.prod, "pooled", pooledVIP, "Assigned")
 	must(t, h.daemon.Expect(within(t, time.Minute), "BGP session up")) // the router opens it some seconds after the start
-	// The router has a BFD session with the earlier process until the
-	// detection time of 10 s is over, and ends the BGP session with it.
+	// The router has a BFD session with the earlier process until the detection time of 10 s is over, and ends the BGP
+	// session with it. BFD is up with the new process only.
 	h.metricIs(t, `weir_bgp_bfd_up{address="10.2.0.13",peer="router"}`, 1)
 	h.metricIs(t, `weir_bgp_session_up{address="10.2.0.13",peer="router"}`, 1)
 	flaps := h.metric(t, flapsOfRouter)

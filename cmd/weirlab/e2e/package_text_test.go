@@ -42,9 +42,17 @@ func packagesListModules(t *testing.T, p *packages) {
 		got = append(got, c.Name+" "+c.Version)
 	}
 	for line := range strings.Lines(tool(t, "go", "version", "-m", filepath.Join(p.root, "usr/bin/weir"))) {
-		switch words := strings.Fields(line); words[0] {
+		words := strings.Fields(line)
+		if len(words) == 0 { // after a replacement without a sum
+			continue
+		}
+		switch words[0] {
 		case "dep":
 			want = append(want, words[1]+" "+words[2])
+		case "=>":
+			if strings.HasPrefix(words[1], "./") { // a folder of weir in its place
+				want = want[:len(want)-1]
+			}
 		case filepath.Join(p.root, "usr/bin/weir") + ":":
 			want = append(want, "std "+strings.TrimPrefix(words[1], "go"))
 		}

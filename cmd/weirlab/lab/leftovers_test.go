@@ -66,11 +66,11 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 	namespaces := namespacesOf(processes)
 
-	start, ticks := time.Now(), uptime(t)
+	start, before := time.Now(), uptime(t)
 	cmd.Process.Kill()
 	cmd.Wait()
 	waitGone(t, "processes", func() []string { return alive(processes) })
-	waitGone(t, "namespaces", func() []string { return inUse(namespaces, ticks) })
+	waitGone(t, "namespaces", func() []string { return inUse(namespaces, before) })
 	t.Logf("%d processes in %d namespaces went within %v", len(processes), len(namespaces),
 		time.Since(start).Round(time.Millisecond))
 	if left := contentOf(t, temp); len(left) > 0 {
@@ -172,7 +172,7 @@ func inNamespaces(pid string) []string {
 	return found
 }
 
-// uptime returns how long the machine runs, in ticks of /proc/PID/stat.
+// uptime returns how long the machine runs, in ticks of /proc/PID/stat (USER_HZ is 100 on Linux).
 func uptime(t *testing.T) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/uptime")
@@ -183,8 +183,8 @@ func uptime(t *testing.T) float64 {
 	return seconds * 100
 }
 
-// inUse lists those of some namespaces that a process of the machine is in. A process that began after the given tick is in
-// another namespace with the number of one that has ended.
+// inUse lists those of some namespaces that a process of the machine is in, if it began before a tick. A later one may be
+// in a new namespace with the number of one that has ended.
 func inUse(namespaces []string, before float64) []string {
 	var left []string
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")

@@ -17,12 +17,13 @@ const remindEvery = 10 * time.Millisecond
 func (m boot) remind(on *power) error {
 	process, err := os.Open(fmt.Sprintf("/proc/%d/root/proc/%d", m.lab.keeper.cmd.Process.Pid, on.kernel.Pid()))
 	if err != nil {
-		return err
+		return fmt.Errorf("open the kernel's process: %w", err)
 	}
 	signal := func() error { return unix.PidfdSendSignal(int(process.Fd()), unix.SIGIO, nil, 0) }
 	if err := signal(); err != nil {
 		return fmt.Errorf("signal the kernel: %w", err)
 	}
+	// A reboot ignores the signal until the new kernel has its handler (os_set_ioignore).
 	m.lab.procs.Go(func() {
 		defer process.Close()
 		tick := time.NewTicker(remindEvery)
