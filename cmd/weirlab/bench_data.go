@@ -34,7 +34,7 @@ func (b dataBench) data(ctx context.Context) error {
 	}
 	for _, c := range [][2]string{
 		{bare, direct}, {tracked, bare}, {masked, tracked},
-		{keeping, tracked}, {keeping, bare}, {masquerading, masked}, {masquerading, bare},
+		{keeping, tracked}, {keeping, bare}, {masquerading, masked}, {masquerading, bare}, {tables, masked}, {tables, tablesOnly},
 	} {
 		b.compare(c[0], middle(runs[c[0]]), c[1], middle(runs[c[1]]))
 	}
@@ -49,6 +49,8 @@ const (
 	masked       = "the same with one rule, MASQUERADE"
 	keeping      = "weir, client's address kept"
 	masquerading = "weir, client masqueraded"
+	tables       = "weir with nftables, client masqueraded"
+	tablesOnly   = "the same without the rules for replies"
 )
 
 // compare adds a line for the time of a connection.
@@ -62,7 +64,8 @@ func (b dataBench) compare(what string, ours latency, peer string, their latency
 
 // bed is what the box holds, and the ways to the web server that it offers.
 type bed struct {
-	set, remove string            // scripts
+	config      string            // of weir
+	set, remove string            // scripts, the first one after weir has ended
 	paths       map[string]string // address by name
 }
 
@@ -79,14 +82,21 @@ func (b dataBench) beds() []bed {
 		{set: set + "1", remove: remove, paths: map[string]string{tracked: addr}},
 		{set: set + "1; iptables -t nat -A " + mask, remove: "iptables -t nat -D " + mask + "; " + remove, paths: map[string]string{masked: addr}},
 		{
-			remove: b.weir + " cleanup",
-			paths:  map[string]string{keeping: "192.0.2.11:80", masquerading: "192.0.2.12:80"},
+			config: quiet, remove: b.weir + " cleanup",
+			paths: map[string]string{keeping: "192.0.2.11:80", masquerading: "192.0.2.12:80"},
+		},
+		{config: quietTables, remove: b.weir + " cleanup", paths: map[string]string{tables: "192.0.2.12:80"}},
+		{
+			config: quietTables, set: "nft flush chain ip weir KUBE-REPLIES", remove: b.weir + " cleanup",
+			paths: map[string]string{tablesOnly: "192.0.2.12:80"},
 		},
 	}
 }
 
+const quietTables = "sync_period = \"1h\"\nrules = \"nftables\"\n"
+
 // twoServices are the bed of weir.
-const twoServices = "[kernel]\n" + quiet + `
+const twoServices = `
 [[service]]
 name = "keeping"
 vips = ["192.0.2.11"]
@@ -118,17 +128,19 @@ func (b dataBench) measure(ctx context.Context, bed bed, runs map[string][]laten
 }
 
 func (b dataBench) make(ctx context.Context, bed bed) error {
-	if bed.set != "" {
-		_, err := b.home.sh(ctx, bed.set)
-		return err
+	if bed.config != "" {
+		if err := b.configure(ctx, "[kernel]\n"+bed.config+twoServices); err != nil {
+			return err
+		}
+		if _, err := b.home.start(ctx); err != nil {
+			return err
+		}
+		if err := b.home.stop(ctx); err != nil { // the kernel forwards without the daemon
+			return err
+		}
 	}
-	if err := b.configure(ctx, twoServices); err != nil {
-		return err
-	}
-	if _, err := b.home.start(ctx); err != nil {
-		return err
-	}
-	return b.home.stop(ctx) // the kernel forwards without the daemon
+	_, err := b.home.sh(ctx, bed.set)
+	return err
 }
 
 // latency is how long new connections took.

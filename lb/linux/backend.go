@@ -118,6 +118,7 @@ func (w *watcher) takeOver(ctx context.Context) {
 type otherBackend struct {
 	*core
 	searched, copied bool
+	ignored          bool // by IgnoreOther
 	sets             setStore
 	left             lb.Snapshot // nil if there are none
 }
@@ -152,14 +153,15 @@ func (o *otherBackend) search(ctx context.Context) error {
 }
 
 // IgnoreOther leaves the sets of the other backend out of all observations and copies, and reports
-// whether an earlier run left some. It is for a removal, which takes both backends one after the other.
+// whether an earlier run left some. It is for a removal, which takes both backends one after the other. Rules that another
+// program or another configuration has changed are observed, too: without their removal the kernel keeps the sets.
 func (k *Kernel) IgnoreOther(ctx context.Context) (found bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.other.search(ctx); err != nil {
 		return false, needPrivilege(err)
 	}
-	k.other.copied = true
+	k.other.copied, k.other.ignored = true, true
 	return k.other.left != nil, nil
 }
 

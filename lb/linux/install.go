@@ -187,7 +187,7 @@ func (r *rules) present(have saved) bool {
 	return false
 }
 
-// observe reports whether the kernel has exactly the wanted rules. servers are the virtual
+// observe compares the rules of the kernel, and reports whether any of weir's chains exists. servers are the virtual
 // servers of IPVS.
 func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	if r.nft != nil {
@@ -208,7 +208,7 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	}
 	r.inPlace = matches(r.form(), have) && (r.nat == nil || r.nat.clean())
 	r.checkFormer(have)
-	return r.inPlace, nil
+	return r.present(have), nil
 }
 
 func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error) {
@@ -229,7 +229,7 @@ func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error)
 	}
 	same, err := r.nft.observe(ctx)
 	r.inPlace = same && (r.nat == nil || r.nat.clean())
-	return r.inPlace, err
+	return !r.nft.gone, err
 }
 
 // checkFormer forgets the former rules if the kernel has them no longer.

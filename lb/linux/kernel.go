@@ -217,14 +217,15 @@ func (k *Kernel) Observe(ctx context.Context, expected *lb.Table, only ...lb.Fro
 
 func (k *Kernel) observeRules(ctx context.Context, f lb.Family, obs *lb.Observation) error {
 	r := k.rules[f]
-	if _, err := r.observe(ctx, &obs.Objects); err != nil {
+	found, err := r.observe(ctx, &obs.Objects)
+	if err != nil {
 		return fmt.Errorf("read rules %s: %w", f, err)
 	}
 	for _, o := range r.servers() {
 		obs.Objects.Put(o)
 	}
 	r.ports.show(f, &obs.Objects)
-	if o, held := r.inForce(); held {
+	if o, held := r.inForce(); held || k.other.ignored && found {
 		obs.Objects.Put(o)
 	}
 	return nil

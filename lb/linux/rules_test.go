@@ -228,12 +228,12 @@ func TestInstalledRulesMatch(t *testing.T) {
 	p := &playedTables{mangle: asSaved}
 	r := playedRules(t, p, NFT)
 	ctx := context.Background()
-	if held, err := r.observe(ctx, nil); held || err != nil {
-		t.Fatalf("before: held %v, %v", held, err)
+	if _, err := r.observe(ctx, nil); r.inPlace || err != nil {
+		t.Fatalf("before: held %v, %v", r.inPlace, err)
 	}
 	must(t, r.install(ctx))
-	if held, err := r.observe(ctx, nil); !held || err != nil {
-		t.Errorf("after: held %v, %v\n%s", held, err, p.text)
+	if _, err := r.observe(ctx, nil); !r.inPlace || err != nil {
+		t.Errorf("after: held %v, %v\n%s", r.inPlace, err, p.text)
 	}
 	for _, change := range []struct{ name, old, new string }{
 		{"a rule is gone", "-A KUBE-VIP -p tcp -m conntrack --ctstate NEW -j REJECT --reject-with tcp-reset\n", ""},
@@ -261,21 +261,23 @@ func TestAnotherFormOfTheRulesIsAccepted(t *testing.T) {
 	p := &playedTables{mangle: other}
 	r := playedRules(t, p, Legacy)
 	must(t, r.install(context.Background()))
-	if held, err := r.observe(context.Background(), nil); !held || err != nil {
-		t.Errorf("held %v, %v", held, err)
+	if _, err := r.observe(context.Background(), nil); !r.inPlace || err != nil {
+		t.Errorf("held %v, %v", r.inPlace, err)
 	}
 	r.configure(DefaultConfig())
 	if !r.inPlace {
 		t.Error("a configuration with the same rules ends the watch over them")
 	}
-	if held, err := r.observe(context.Background(), nil); !held || err != nil {
-		t.Errorf("with a configuration that has the same rules: held %v, %v", held, err)
+	if _, err := r.observe(context.Background(), nil); !r.inPlace || err != nil {
+		t.Errorf("with a configuration that has the same rules: held %v, %v", r.inPlace, err)
 	}
 	c := DefaultConfig()
 	c.Ping = false
 	r.configure(c)
-	if held, _ := r.observe(context.Background(), nil); held {
-		t.Error("held although the configuration has other rules")
+	found, err := r.observe(context.Background(), nil)
+	must(t, err)
+	if r.inPlace || !found {
+		t.Errorf("with other rules in the configuration: in place %v, found %v", r.inPlace, found)
 	}
 }
 

@@ -156,14 +156,26 @@ func withoutDaemon(t *testing.T, s *site) {
 	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "not running") {
 		t.Errorf("weir status after kill -9: exit code %d: %s", out.Code, out.Stderr)
 	}
+	// Other programs may have changed the rules.
+	s.cleansUp(t, "nft", "flush", "chain", "ip", "weir", "KUBE-POSTROUTING")
+	s.configure(t, "[kernel]\nrules = \"iptables\"\n"+service("web", ""))
+	s.start(t)
+	s.stop(t, syscall.SIGKILL)
+	s.cleansUp(t, "iptables", "-t", "nat", "-F", "KUBE-POSTROUTING")
+	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "has no objects of weir") {
+		t.Errorf("weir status after cleanup: exit code %d: %s", out.Code, out.Stderr)
+	}
+}
+
+// cleansUp calls weir cleanup twice after a change.
+func (s *site) cleansUp(t *testing.T, change ...string) {
+	t.Helper()
+	s.box.Must(t, change...)
 	if out := s.call(t, "cleanup"); out.Code != 0 || !regexp.MustCompile(`(?m)^\d+ objects removed from the kernel$`).MatchString(out.Stdout) {
-		t.Errorf("weir cleanup: exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
+		t.Errorf("weir cleanup after %v: exit code %d:\n%s%s", change, out.Code, out.Stdout, out.Stderr)
 	}
 	if out := s.call(t, "cleanup"); out.Code != 0 || out.Stdout != "0 objects removed from the kernel\n" {
 		t.Errorf("weir cleanup once more: exit code %d:\n%s%s", out.Code, out.Stdout, out.Stderr)
-	}
-	if out := s.call(t, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "has no objects of weir") {
-		t.Errorf("weir status after cleanup: exit code %d: %s", out.Code, out.Stderr)
 	}
 }
 
