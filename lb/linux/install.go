@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"weir/lb"
 )
@@ -187,7 +189,19 @@ func (r *rules) present(have saved) bool {
 	return false
 }
 
-// observe compares the rules of the kernel, and reports whether any of weir's chains exists. servers are the virtual
+// reached reports whether a chain of the kernel leads to weir's, by the comment: kubelet has chains of the same names.
+func (r *rules) reached(have saved) bool {
+	for _, t := range r.want {
+		for _, j := range t.jumps {
+			if slices.ContainsFunc(have[t.name].rules[j.chain], func(rule string) bool { return strings.Contains(rule, `"weir: `) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// observe compares the rules of the kernel, and reports whether packets reach any of weir's. servers are the virtual
 // servers of IPVS.
 func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	if r.nft != nil {
@@ -208,7 +222,7 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	}
 	r.inPlace = matches(r.form(), have) && (r.nat == nil || r.nat.clean())
 	r.checkFormer(have)
-	return r.present(have), nil
+	return r.reached(have), nil
 }
 
 func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error) {
