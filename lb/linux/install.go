@@ -189,7 +189,7 @@ func (r *rules) present(have saved) bool {
 	return false
 }
 
-// reached reports whether a chain of the kernel leads to weir's, by the comment: kubelet has chains of the same names.
+// reached reports whether a chain of the kernel jumps to weir's, by the comment: kubelet has chains of the same names.
 func (r *rules) reached(have saved) bool {
 	for _, t := range r.want {
 		for _, j := range t.jumps {
