@@ -190,8 +190,8 @@ func (r *rules) present(have saved) bool {
 }
 
 // reached reports whether a chain of the kernel jumps to weir's, by the comment: kubelet has chains of the same names.
-func (r *rules) reached(have saved) bool {
-	for _, t := range r.want {
+func reached(want []table, have saved) bool {
+	for _, t := range want {
 		for _, j := range t.jumps {
 			if slices.ContainsFunc(have[t.name].rules[j.chain], func(rule string) bool { return strings.Contains(rule, `"weir: `) }) {
 				return true
@@ -222,7 +222,7 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 	}
 	r.inPlace = matches(r.form(), have) && (r.nat == nil || r.nat.clean())
 	r.checkFormer(have)
-	return r.reached(have), nil
+	return reached(r.want, have), nil
 }
 
 func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error) {

@@ -279,7 +279,7 @@ func TestAnotherFormOfTheRulesIsAccepted(t *testing.T) {
 	if r.inPlace || !found {
 		t.Errorf("with other rules in the configuration: in place %v, found %v", r.inPlace, found)
 	}
-	if r.reached(parseSave("*nat\n:POSTROUTING ACCEPT [0:0]\n:KUBE-MARK-MASQ - [0:0]\n-A POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING\nCOMMIT\n")) {
+	if reached(r.want, parseSave("*nat\n:POSTROUTING ACCEPT [0:0]\n:KUBE-MARK-MASQ - [0:0]\n-A POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING\nCOMMIT\n")) {
 		t.Error("chains of kubelet are taken for weir's")
 	}
 }
