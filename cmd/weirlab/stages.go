@@ -47,8 +47,8 @@ type stages struct {
 	most   int // of these
 	rows   []string
 	failed []error
-	// results are those of the tests that booted machines.
-	results []runner.Result
+	// results are those of the tests that booted machines; bad are all that failed.
+	results, bad []runner.Result
 }
 
 func newStages(ctx context.Context, out io.Writer) *stages {
@@ -102,6 +102,7 @@ func (s *stages) end() error {
 		fmt.Fprintln(s.out, row)
 	}
 	fmt.Fprintf(s.out, "%d tests were starved and run again, of at most %d\n", s.again, s.most)
+	fmt.Fprint(s.out, runner.Reasons(s.bad))
 	failed := s.counts.Failed
 	if failed == 0 && len(s.failed) > 0 {
 		failed = len(s.failed) // stages that count no tests
@@ -233,6 +234,7 @@ func (s *stages) boxesOn(ctx context.Context, env []string, all ...boxTests) err
 	s.counts.Failed += report.Counts.Failed
 	s.counts.Skipped += report.Counts.Skipped
 	s.results = append(s.results, report.Results...)
+	s.bad = append(s.bad, report.Bad...)
 	report.Tails(s.out)
 	return report.Err()
 }

@@ -130,6 +130,16 @@ FAIL
 	}
 }
 
+func TestReasonsAreTheLastLinesOfEachFault(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	output := "=== RUN   TestOne/a\n" + strings.Repeat("    earlier\n", 5) + "    a_test.go:3: wrong\n    " + long + "\n--- FAIL: TestOne (0.00s)\n    --- FAIL: TestOne/a (0.00s)\n"
+	got := Reasons([]Result{{Test: Test{Name: "TestOne"}, Output: output}, {Test: Test{Name: "TestTwo"}, Output: "--- FAIL: TestTwo (0.00s)\n"}})
+	want := "TestOne/a failed:\n  | earlier\n  | earlier\n  | a_test.go:3: wrong\n  | " + long[:300] + "\nTestTwo failed:\n"
+	if got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestOnlyStarvedTestsMayRepeat(t *testing.T) {
 	starved := Result{Outcome: Failed, Starved: time.Second, Output: "a visit took too long"}
 	if !mayRepeat(starved) {

@@ -126,6 +126,22 @@ func faults(output string) []fault {
 	return all
 }
 
+// Reasons has the last lines of each failed test, few and short. They end the output of a run, where a log that was cut in
+// the middle still has them.
+func Reasons(bad []Result) string {
+	const most, width = 4, 300
+	var b strings.Builder
+	for _, result := range bad {
+		for _, f := range faults(result.Output) {
+			fmt.Fprintf(&b, "%s failed:\n", f.name)
+			for _, line := range f.lines[max(0, len(f.lines)-most):] {
+				fmt.Fprintf(&b, "  | %.*s\n", width, strings.TrimSpace(line))
+			}
+		}
+	}
+	return b.String()
+}
+
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
 	return line
