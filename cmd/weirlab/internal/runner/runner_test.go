@@ -132,7 +132,7 @@ FAIL
 
 func TestReasonsAreTheLastLinesOfEachFault(t *testing.T) {
 	long := strings.Repeat("x", 1000)
-	output := "=== RUN   TestOne/a\n" + strings.Repeat("    earlier\n", 5) + "    a_test.go:3: wrong\n    " + long + "\n--- FAIL: TestOne (0.00s)\n    --- FAIL: TestOne/a (0.00s)\n"
+	output := "=== RUN   TestOne/a\n" + strings.Repeat("    earlier\n", 5) + "    a_test.go:3: wrong\n    " + long + "\n--- FAIL: TestOne (0.00s)\n    --- FAIL: TestOne/a (0.00s)\nFAIL\n\nmeasured\n"
 	got := Reasons([]Result{{Test: Test{Name: "TestOne"}, Output: output}, {Test: Test{Name: "TestTwo"}, Output: "--- FAIL: TestTwo (0.00s)\n"}})
 	want := "TestOne/a failed:\n  | earlier\n  | earlier\n  | a_test.go:3: wrong\n  | " + long[:300] + "\nTestTwo failed:\n"
 	if got != want {

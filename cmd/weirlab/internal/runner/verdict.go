@@ -113,6 +113,9 @@ func faults(output string) []fault {
 			}
 			continue
 		}
+		if line == "FAIL" {
+			now = "" // the tables of what was measured follow
+		}
 		if printed[now] = append(printed[now], line); len(printed[now]) > faultLines {
 			printed[now] = printed[now][1:]
 		}
