@@ -1,9 +1,16 @@
 package bgp
 
 import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/eapache/channels"
+
+	"weir/bgp/advertise"
 )
 
 // TestClosedChannelKeepsNothing closes a channel of GoBGP with values in it. That ends its goroutine.
@@ -26,4 +33,45 @@ func TestClosedChannelKeepsNothing(t *testing.T) {
 	if got, open := <-c.Out(); open {
 		t.Errorf("received %v after Close", got)
 	}
+}
+
+// TestLostSessionsLeaveNoGoroutine loses a session again and again. GoBGP closes the channel of each
+// peer that is created again, and its goroutine must end. The channels of other tests would count, too.
+func TestLostSessionsLeaveNoGoroutine(t *testing.T) { // not parallel
+	r, b := newRaw(t), newBox(t)
+	b.sessions.recreateAfter = 0
+	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
+	b.configure(func(c *Config) {
+		c.GracefulRestart = 120 * time.Second
+		c.Peers = []Peer{r.peer("r", b.addr)}
+	})
+	lose := func() {
+		r.establish(capIPv4, capAS4, capRestart)
+		b.established("r")
+		r.conn.Close()
+		b.hasDown("r", "ended without a NOTIFICATION")
+	}
+	lose()
+	before := goroutinesOf("eapache/channels.")
+	for range 8 {
+		lose()
+	}
+	eventually(t, func() string {
+		if now := goroutinesOf("eapache/channels."); now > before {
+			return fmt.Sprintf("%d goroutines of channels, %d before", now, before)
+		}
+		return ""
+	})
+}
+
+// goroutinesOf counts the goroutines that are in functions of a package.
+func goroutinesOf(name string) (n int) {
+	all := make([]byte, 16<<20)
+	all = all[:runtime.Stack(all, true)]
+	for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
+		if bytes.Contains(stack, []byte(name)) {
+			n++
+		}
+	}
+	return n
 }
