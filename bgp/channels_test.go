@@ -35,7 +35,7 @@ func TestClosedChannelKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestLostSessionsLeaveNoGoroutine loses a session again and again. GoBGP closes the channel of each
+// TestLostSessionsLeaveNoGoroutine loses a session repeatedly. GoBGP closes the channel of each
 // peer that is created again, and its goroutine must end. The channels of other tests would count, too.
 func TestLostSessionsLeaveNoGoroutine(t *testing.T) { // not parallel
 	r, b := newRaw(t), newBox(t)

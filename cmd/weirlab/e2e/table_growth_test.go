@@ -1,0 +1,53 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"weir/cmd/weirlab/internal/traffic"
+	"weir/cmd/weirlab/lab"
+)
+
+// TestConnectionTableGrows has IPVS change the size of its table of connections, under clients that soon use a port
+// again. Linux 7.3 moves the entries of a port into the new table in the reverse order, and so an ended connection
+// comes before its successor (conn_resize_work_handler in net/netfilter/ipvs/ip_vs_conn.c). A packet that finds it
+// within 10 ms, until it expires, is neither tracked nor masqueraded. All other boxes have a table of one size
+// (lab.Box). They may have the kernel's own as soon as this test loses nothing.
+func TestConnectionTableGrows(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.UML)
+	s.box.Must(t, "sh", "-ec", "modprobe -r $(lsmod | awk '$1 ~ /^(ip_vs_|xt_ipvs)/ {print $1}'); modprobe -r ip_vs; modprobe ip_vs conn_tab_bits=16; modprobe ip_vs_rr")
+	const factor = "net.ipv4.vs.conn_lfactor"
+	if _, err := s.box.Run(t.Context(), "sysctl", "-n", factor); err != nil {
+		t.Skip("SKIPPED, the table of connections of this kernel has one size")
+	}
+	s.client1.Must(t, "sysctl", "-qw", "net.ipv4.ip_local_port_range=40000 41199", "net.ipv4.tcp_tw_reuse=1")
+	s.serveAll(t, 8080)
+	s.run(t, service("web", ""))
+	var loads []*load
+	for range 6 {
+		loads = append(loads, startStream(t, s.client1, vip4+":80"))
+	}
+	loads[0].more(t, 250) // every port was used
+	changes := sized(20, 400)
+	for i := range changes {
+		s.box.Must(t, "sysctl", "-qw", fmt.Sprintf("%s=%d", factor, -4*(i%2)))
+		must(t, traffic.Pause(t.Context(), 50*time.Millisecond))
+	}
+	var tries traffic.Tries
+	for _, l := range loads {
+		tries = append(tries, l.Stop()...)
+	}
+	report := tries.Report()
+	figure(t, fmt.Sprintf("the table of connections changes its size %d times", changes), report)
+	lost := tries.Lost()
+	for _, try := range lost {
+		if traffic.OutcomeOf(try.Err) != traffic.Reset {
+			t.Errorf("%v; the kernel's defect resets connections", try.Err)
+		}
+	}
+	if soaking() && len(lost) == 0 {
+		t.Errorf("%s: this kernel has no such defect; let tables grow (inside.prepareKernel), and correct kernel.md", report)
+	}
+}
