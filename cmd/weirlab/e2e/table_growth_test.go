@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -25,9 +27,12 @@ func TestConnectionTableGrows(t *testing.T) {
 	s.client1.Must(t, "sysctl", "-qw", "net.ipv4.ip_local_port_range=40000 41199", "net.ipv4.tcp_tw_reuse=1")
 	s.serveAll(t, 8080)
 	s.run(t, service("web", ""))
+	kernelsPorts := traffic.HTTP(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return s.client1.DialFrom(ctx, network, nil, addr)
+	})
 	var loads []*load
 	for range 6 {
-		loads = append(loads, startStream(t, s.client1, vip4+":80"))
+		loads = append(loads, startLoad(t, s.client1, traffic.Options{Ask: kernelsPorts}, vip4+":80"))
 	}
 	loads[0].more(t, 250) // every port was used
 	changes := sized(20, 400)

@@ -17,7 +17,8 @@ import (
 // Machine is a host or a box of a lab. Its methods may be used by many goroutines at a time.
 type Machine struct {
 	plan
-	lab *Lab
+	lab   *Lab
+	ports ports
 
 	mu        sync.Mutex
 	power     *power // nil when off
