@@ -214,7 +214,7 @@ func benchSite(kernel lab.Kernel) lab.Site {
 			{Name: apiHost, Nets: lab.Nets{"back": "10.2.0.5/24"}, Routes: []string{"default via 10.2.0.1"}},
 		},
 		Boxes: []lab.Box{{
-			Name: "box", Kernel: kernel, Memory: 2048, Forward: true, Grows: true,
+			Name: "box", Kernel: kernel, Memory: 2048, Forward: true,
 			Nets: lab.Nets{"front": boxAddr + "/24", "back": "10.2.0.1/24"}, Routes: []string{"10.0.0.0/24 via " + edgeAddr},
 		}},
 	}

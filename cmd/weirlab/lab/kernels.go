@@ -42,7 +42,6 @@ func (m boot) firstProcess() (agent.Request, inside.Config, error) {
 		Name:    m.name,
 		Scratch: m.lab.keeper.name(m.name, "scratch"),
 		Forward: m.forward,
-		Grows:   m.grows,
 	}
 	for _, card := range m.cards {
 		c.Cards = append(c.Cards, inside.Card{Name: card.net, MAC: card.mac})

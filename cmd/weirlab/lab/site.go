@@ -32,9 +32,6 @@ type Box struct {
 	Forward bool
 	Kernel  Kernel // Any: Choose finds one
 	Memory  int    // MiB; 0 means 768
-	// Grows lets IPVS enlarge its table of connections, as it does by default. Linux 7.3 cuts connections then, seldom
-	// (packaging/doc/kernel.md), and a test would blame weir for it.
-	Grows bool
 	// Systemd gives the box a Debian of its own, in which systemd is PID 1 (see CheckSystemd). Of
 	// UML only.
 	Systemd bool
@@ -86,7 +83,7 @@ type plan struct {
 	memory  int
 	systemd bool
 
-	firewalls, grows bool
+	firewalls bool
 }
 
 // card is one network card of a machine.
@@ -115,7 +112,7 @@ func (s Site) parse() ([]plan, error) {
 		}
 		plans = append(plans, plan{
 			name: b.Name, routes: b.Routes, forward: b.Forward, kernel: b.Kernel, memory: memory,
-			systemd: b.Systemd, firewalls: b.Firewalls, grows: b.Grows,
+			systemd: b.Systemd, firewalls: b.Firewalls,
 		})
 	}
 	seen := map[string]bool{}

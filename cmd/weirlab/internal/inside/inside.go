@@ -53,7 +53,6 @@ type Config struct {
 	Insert  []string // modules to insert before the root can be mounted, files in order
 	Modules string   // folder to be seen as /lib/modules
 	Preload []string // modules to load before the machine is handed over
-	Grows   bool     // IPVS may enlarge its table of connections
 	Legacy  bool     // make iptables mean iptables-legacy
 }
 

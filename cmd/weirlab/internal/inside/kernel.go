@@ -23,14 +23,10 @@ func prepareKernel(c Config) error {
 	if len(c.Preload) == 0 {
 		return nil
 	}
-	options := moduleOptions
-	if !c.Grows {
-		options += "options ip_vs conn_tab_bits=8\n" // the least size is the largest one, too
-	}
 	if err := os.MkdirAll("/etc/modprobe.d", 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile("/etc/modprobe.d/weirlab.conf", []byte(options), 0o644); err != nil {
+	if err := os.WriteFile("/etc/modprobe.d/weirlab.conf", []byte(moduleOptions), 0o644); err != nil {
 		return err
 	}
 	out, err := exec.Command("modprobe", append([]string{"-a"}, c.Preload...)...).CombinedOutput()
