@@ -45,16 +45,16 @@ func TestLostSessionsLeaveNoGoroutine(t *testing.T) { // not parallel
 		c.GracefulRestart = 120 * time.Second
 		c.Peers = []Peer{r.peer("r", b.addr)}
 	})
-	lose := func() {
+	establish := func() {
 		r.establish(capIPv4, capAS4, capRestart)
 		b.established("r")
+	}
+	establish()
+	before := goroutinesOf("eapache/channels.") // while nothing is created or removed
+	for range 8 {
 		r.conn.Close()
 		b.hasDown("r", "ended without a NOTIFICATION")
-	}
-	lose()
-	before := goroutinesOf("eapache/channels.")
-	for range 8 {
-		lose()
+		establish()
 	}
 	eventually(t, func() string {
 		if now := goroutinesOf("eapache/channels."); now > before {

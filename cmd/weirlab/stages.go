@@ -47,7 +47,7 @@ type stages struct {
 	most   int // of these
 	rows   []string
 	failed []error
-	// results are those of the tests that booted machines; bad are all that failed.
+	// results are those of the tests that booted machines; bad are the failed ones, with those of goTest.
 	results, bad []runner.Result
 }
 
@@ -175,6 +175,7 @@ func (s *stages) readEvents(from io.ReadCloser) error {
 		case e.Action == "fail":
 			s.counts.Failed++
 			fmt.Fprint(s.out, printed[key])
+			s.bad = append(s.bad, runner.Result{Test: runner.Test{Name: e.Test}, Output: printed[key], Why: e.Package})
 		default:
 			continue
 		}

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,22 +229,4 @@ func carrySeen(t *testing.T, from *lab.Machine, addr string, n int, want string)
 		}
 	}
 	return all
-}
-
-// ownPort is the last port that a client of dialOwnPort had. They begin below those that a kernel
-// chooses (net.ipv4.ip_local_port_range).
-var ownPort atomic.Uint32
-
-const (
-	firstOwnPort = 12000
-	ownPorts     = 20000
-)
-
-// dialOwnPort dials from an address of a host, or from any, and from a port that no other client
-// of this process had among the last 20,000.
-func dialOwnPort(from *lab.Machine, addr string) traffic.Dial {
-	return func(ctx context.Context, network, to string) (net.Conn, error) {
-		port := firstOwnPort + int(ownPort.Add(1)%ownPorts)
-		return from.DialFrom(ctx, network, &net.TCPAddr{IP: net.ParseIP(addr), Port: port}, to)
-	}
 }

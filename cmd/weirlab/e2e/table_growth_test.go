@@ -12,12 +12,13 @@ import (
 )
 
 // TestConnectionTableGrows has IPVS change the size of its table of connections, under clients that soon use a port
-// again. Linux 7.3 moves the entries of a port into the new table in the reverse order, and so an ended connection
-// comes before its successor (conn_resize_work_handler in net/netfilter/ipvs/ip_vs_conn.c). A packet that finds it
-// within 10 ms, until it expires, is neither tracked nor masqueraded. Other tests don't meet the defect, because their
-// clients use ports in turn (lab.Machine.DialContext).
+// a second time. Linux 7.3.4 moves the entries one by one to the front of the new table, so an ended connection comes
+// before its successor from the same port (conn_resize_work_handler in net/netfilter/ipvs/ip_vs_conn.c). It would
+// expire within a tick of the kernel. A packet that finds it before that restarts its timer, and is neither tracked nor
+// masqueraded. See kernel.md.
 func TestConnectionTableGrows(t *testing.T) {
 	t.Parallel()
+	soakOnly(t, "it is about a defect of the kernel")
 	s := newSite(t, lab.UML)
 	const factor = "net.ipv4.vs.conn_lfactor"
 	if _, err := s.box.Run(t.Context(), "sysctl", "-n", factor); err != nil {
@@ -34,7 +35,7 @@ func TestConnectionTableGrows(t *testing.T) {
 		loads = append(loads, startLoad(t, s.client1, traffic.Options{Ask: kernelsPorts}, vip4+":80"))
 	}
 	loads[0].more(t, 250) // every port was used
-	changes := sized(20, 400)
+	const changes = 400
 	for i := range changes {
 		s.box.Must(t, "sysctl", "-qw", fmt.Sprintf("%s=%d", factor, -4*(i%2)))
 		must(t, traffic.Pause(t.Context(), 50*time.Millisecond))
@@ -51,7 +52,10 @@ func TestConnectionTableGrows(t *testing.T) {
 			t.Errorf("%v; the kernel's defect resets connections", try.Err)
 		}
 	}
-	if soaking() && len(lost) == 0 {
-		t.Errorf("%s: this kernel has no such defect: correct kernel.md", report)
+	if len(lost) > len(tries)/100 {
+		t.Errorf("%s: more than the kernel's defect was seen to cost", report)
+	}
+	if len(lost) == 0 {
+		t.Log("this kernel may not have the defect any more: then delete this test and its chapter in kernel.md")
 	}
 }

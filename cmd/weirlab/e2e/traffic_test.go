@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +30,7 @@ type load struct{ *traffic.Load }
 // defaults.
 func startLoad(t testing.TB, from *lab.Machine, o traffic.Options, addrs ...string) *load {
 	if o.Ask == nil {
-		o.Ask = traffic.HTTP(from.DialContext)
+		o.Ask = traffic.HTTP(dialOwnPort(from, ""))
 	}
 	l := &load{traffic.Start(t.Context(), o, addrs...)}
 	t.Cleanup(func() { l.Stop() })
@@ -87,7 +91,7 @@ func hold(t testing.TB, from *lab.Machine, addr string) *traffic.Held {
 // holdMany holds n connections to each address.
 func holdMany(t testing.TB, n int, from *lab.Machine, addrs ...string) traffic.Holds {
 	t.Helper()
-	all, err := traffic.HoldMany(t.Context(), from.DialContext, n*len(addrs), traffic.HoldOptions{Patience: holdPatience}, addrs...)
+	all, err := traffic.HoldMany(t.Context(), dialOwnPort(from, ""), n*len(addrs), traffic.HoldOptions{Patience: holdPatience}, addrs...)
 	t.Cleanup(func() { all.Release() })
 	if err != nil {
 		t.Fatalf("%s holds connections: %v", from.Name(), err)
@@ -178,5 +182,30 @@ func serveUDP(t testing.TB, m *lab.Machine, port int) {
 		must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		go traffic.ServeUDP(c, m.Name())
+	}
+}
+
+// ownPort is the last port that a client of dialOwnPort had. They are below those that a kernel chooses
+// (net.ipv4.ip_local_port_range), and above those of servers.
+var ownPort atomic.Uint32
+
+const (
+	firstOwnPort = 12000
+	ownPorts     = 20000
+)
+
+// dialOwnPort dials from an address of a host, or from any, and from a port that no other client of this process had
+// among the last 20,000. The kernel would choose a port of the host a second time after some seconds. IPVS and
+// conntrack know it for two minutes, and can cut a connection from such a port (packaging/doc/kernel.md).
+func dialOwnPort(from *lab.Machine, addr string) traffic.Dial {
+	return func(ctx context.Context, network, to string) (c net.Conn, err error) {
+		for range 10 { // others may have some ports
+			port := firstOwnPort + int(ownPort.Add(1)%ownPorts)
+			c, err = from.DialFrom(ctx, network, &net.TCPAddr{IP: net.ParseIP(addr), Port: port}, to)
+			if !errors.Is(err, syscall.EADDRINUSE) {
+				break
+			}
+		}
+		return c, err
 	}
 }

@@ -17,8 +17,7 @@ import (
 // Machine is a host or a box of a lab. Its methods may be used by many goroutines at a time.
 type Machine struct {
 	plan
-	lab   *Lab
-	ports ports
+	lab *Lab
 
 	mu        sync.Mutex
 	power     *power // nil when off

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,28 +29,9 @@ func (m *Machine) Do(do func() error) error {
 }
 
 // DialContext connects from the host. The address must be an IP address and a port. It fits
-// http.Transport's field of the same name. A TCP connection has the next source port of the host, which it has not
-// used for a while: many labs share the kernel, so its own choice would come back to a port after some seconds. That
-// is less than IPVS remembers a connection, and the kernel can cut one that has the same port (packaging/doc/kernel.md).
-func (m *Machine) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
-	if !strings.HasPrefix(network, "tcp") {
-		return m.DialFrom(ctx, network, nil, address)
-	}
-	for range 100 {
-		conn, err = m.DialFrom(ctx, network, &net.TCPAddr{Port: m.ports.next()}, address)
-		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
-			return conn, err
-		}
-	}
-	return conn, err
-}
-
-// ports are the source ports of a host: those below the ones that the kernel chooses (ip_local_port_range).
-type ports struct{ last atomic.Uint32 }
-
-func (p *ports) next() int {
-	const first, end = 2000, 32768
-	return first + int(p.last.Add(1)%(end-first))
+// http.Transport's field of the same name.
+func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return m.DialFrom(ctx, network, nil, address)
 }
 
 // DialFrom is DialContext with a local address of the kind that network takes (*net.UDPAddr, ...).

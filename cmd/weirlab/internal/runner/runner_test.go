@@ -133,8 +133,8 @@ FAIL
 func TestReasonsAreTheLastLinesOfEachFault(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	output := "=== RUN   TestOne/a\n" + strings.Repeat("    earlier\n", 5) + "    a_test.go:3: wrong\n    " + long + "\n--- FAIL: TestOne (0.00s)\n    --- FAIL: TestOne/a (0.00s)\nFAIL\n\nmeasured\n"
-	got := Reasons([]Result{{Test: Test{Name: "TestOne"}, Output: output}, {Test: Test{Name: "TestTwo"}, Output: "--- FAIL: TestTwo (0.00s)\n"}})
-	want := "TestOne/a failed:\n  | earlier\n  | earlier\n  | a_test.go:3: wrong\n  | " + long[:300] + "\nTestTwo failed:\n"
+	got := Reasons([]Result{{Test: Test{Name: "TestOne"}, Output: output, Why: "exit status 1"}, {Test: Test{Name: "TestTwo"}, Output: "one\nkilled\n", Why: "it hung"}})
+	want := "TestOne/a, in TestOne: exit status 1\n  | earlier\n  | earlier\n  | a_test.go:3: wrong\n  | " + long[:300] + "\nTestTwo, in TestTwo: it hung\n  | one\n  | killed\n"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -129,14 +129,18 @@ func faults(output string) []fault {
 	return all
 }
 
-// Reasons has the last lines of each failed test, few and short. They end the output of a run, where a log that was cut in
-// the middle still has them.
+// Reasons names failed tests, each with its last lines, few and short. They end the output of a run, where a log that
+// was cut in the middle still has them.
 func Reasons(bad []Result) string {
 	const most, width = 4, 300
 	var b strings.Builder
 	for _, result := range bad {
-		for _, f := range faults(result.Output) {
-			fmt.Fprintf(&b, "%s failed:\n", f.name)
+		all := faults(result.Output)
+		if len(all) == 0 { // it was ended, or ended early
+			all = []fault{{result.Name, strings.Split(strings.TrimSpace(result.Output), "\n")}}
+		}
+		for _, f := range all {
+			fmt.Fprintf(&b, "%s, in %s: %s\n", f.name, result.title(), result.Why)
 			for _, line := range f.lines[max(0, len(f.lines)-most):] {
 				fmt.Fprintf(&b, "  | %.*s\n", width, strings.TrimSpace(line))
 			}
