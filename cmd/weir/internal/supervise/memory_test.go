@@ -37,9 +37,9 @@ func TestGarbageIsAllowedWhileAConfigurationIsLoaded(t *testing.T) {
 		do   func()
 		want int
 	}{
-		{"the start", LimitMemory, loadingPercent},
+		{"the start", LimitMemory, startingPercent},
 		{"it is over", FreeMemory, restingPercent},
-		{"a reload", AllowGarbage, loadingPercent},
+		{"a reload", AllowGarbage, reloadingPercent},
 		{"it is over, too", FreeMemory, restingPercent},
 	} {
 		if step.do(); percent() != step.want {
