@@ -3,14 +3,10 @@ package bgp
 import (
 	"bytes"
 	"fmt"
-	"net/netip"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/eapache/channels"
-
-	"weir/bgp/advertise"
 )
 
 // TestClosedChannelKeepsNothing closes a channel of GoBGP with values in it. That ends its goroutine.
@@ -38,13 +34,7 @@ func TestClosedChannelKeepsNothing(t *testing.T) {
 // TestLostSessionsLeaveNoGoroutine loses a session repeatedly. GoBGP closes the channel of each
 // peer that is created again, and its goroutine must end. The channels of other tests would count, too.
 func TestLostSessionsLeaveNoGoroutine(t *testing.T) { // not parallel
-	r, b := newRaw(t), newBox(t)
-	b.sessions.recreateAfter = 0
-	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
-	b.configure(func(c *Config) {
-		c.GracefulRestart = 120 * time.Second
-		c.Peers = []Peer{r.peer("r", b.addr)}
-	})
+	r, b := newReturning(t)
 	establish := func() {
 		r.establish(capIPv4, capAS4, capRestart)
 		b.established("r")

@@ -157,10 +157,8 @@ func TestLeaveWithdrawsFirst(t *testing.T) {
 	}
 }
 
-// A session that breaks, with weir and the kernel still there, must not cost the
-// router its routes when it comes back.
-func TestAReturningSessionReportsPreservedForwarding(t *testing.T) {
-	parallel(t)
+// newReturning returns a router and a box that creates the peer again after each loss of the session.
+func newReturning(t *testing.T) (*raw, *box) {
 	r, b := newRaw(t), newBox(t)
 	b.sessions.recreateAfter = 0
 	b.set(map[netip.Prefix][]advertise.Path{prefix("192.0.2.1/32"): to("r")})
@@ -168,6 +166,14 @@ func TestAReturningSessionReportsPreservedForwarding(t *testing.T) {
 		c.GracefulRestart = 120 * time.Second
 		c.Peers = []Peer{r.peer("r", b.addr)}
 	})
+	return r, b
+}
+
+// A session that breaks, with weir and the kernel still there, must not cost the
+// router its routes when it comes back.
+func TestAReturningSessionReportsPreservedForwarding(t *testing.T) {
+	parallel(t)
+	r, b := newReturning(t)
 	for round := range 3 {
 		_, values := capabilities(t, r.establish(capIPv4, capAS4, capRestart))
 		if got, want := values[64], unhex("8078 0001 01 80 0002 01 80"); !bytes.Equal(got, want) {

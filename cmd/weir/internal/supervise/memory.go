@@ -11,21 +11,19 @@ import (
 )
 
 // The garbage, in percent of the live heap, at which a collection begins. A start and a
-// reload make a multiple of what remains, and are over in seconds. A reload has less room, as
-// it has two configurations. Afterwards an audit or a scrape makes little garbage and is rare,
-// so that a small heap costs little processor time.
+// reload make a multiple of what remains, and are over in seconds. Afterwards an audit or a
+// scrape makes little garbage and is rare, so that a small heap costs little processor time.
 const (
-	startingPercent  = 100
-	reloadingPercent = 50
-	restingPercent   = 30
+	loadingPercent = 50
+	restingPercent = 30
 )
 
-// LimitMemory sets how the garbage collector trades processor time for memory: for a start,
+// LimitMemory sets how the garbage collector trades processor time for memory: AllowGarbage
 // until the first FreeMemory, and as its soft limit nine tenths of the memory at which the
 // kernel would throttle weir (MemoryHigh= or MemoryMax= of the unit). The variables GOGC and
 // GOMEMLIMIT take precedence.
 func LimitMemory() {
-	setGarbage(startingPercent)
+	AllowGarbage()
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if n := cgroupLimit("/"); n < math.MaxInt64 {
 			debug.SetMemoryLimit(n / 10 * 9)
@@ -33,10 +31,10 @@ func LimitMemory() {
 	}
 }
 
-// AllowGarbage begins a reload.
-func AllowGarbage() { setGarbage(reloadingPercent) }
+// AllowGarbage begins a time in which a configuration is loaded.
+func AllowGarbage() { setGarbage(loadingPercent) }
 
-// FreeMemory ends a start or a reload, and returns to the system what the configuration has taken.
+// FreeMemory ends it, and returns to the system what the configuration has taken.
 func FreeMemory() {
 	setGarbage(restingPercent)
 	FreeGarbage()

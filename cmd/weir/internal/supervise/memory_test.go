@@ -37,9 +37,9 @@ func TestGarbageIsAllowedWhileAConfigurationIsLoaded(t *testing.T) {
 		do   func()
 		want int
 	}{
-		{"the start", LimitMemory, startingPercent},
+		{"the start", LimitMemory, loadingPercent},
 		{"it is over", FreeMemory, restingPercent},
-		{"a reload", AllowGarbage, reloadingPercent},
+		{"a reload", AllowGarbage, loadingPercent},
 		{"it is over, too", FreeMemory, restingPercent},
 	} {
 		if step.do(); percent() != step.want {
