@@ -137,6 +137,13 @@ func (w *wire) loses(address string, packets int) (lost bool, delay time.Duratio
 	return lost, time.Millisecond + time.Duration(w.rand.Int64N(int64(w.jitter)+1))
 }
 
+// cut loses everything to an address from now on; the zero AddrPort: nothing.
+func (w *wire) cut(to netip.AddrPort) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cutTo = to
+}
+
 // record records all datagrams to an address. The function returns them.
 func (w *wire) record(to netip.AddrPort) func() [][]byte {
 	w.mu.Lock()

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -74,8 +75,17 @@ func (d delegate) queue(r request) {
 func (d delegate) NotifyAlive(n *memberlist.Node) (err error) {
 	defer d.caught()
 	err = errPanicked // of a panic: it sets no other
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if !d.present(func() { err = d.accept(n) }) {
+		err = errEnded
+	}
+	return err
+}
+
+// errEnded is the reason for which a list that has ended accepts no member.
+var errEnded = errors.New("this list has ended")
+
+// accept returns an error if a member must not be in the table.
+func (d delegate) accept(n *memberlist.Node) error {
 	if !nameForm.MatchString(n.Name) {
 		return fmt.Errorf("%.64q is not a valid member name", n.Name)
 	}
@@ -95,13 +105,15 @@ func (d delegate) update(n *memberlist.Node, joins bool) {
 	defer d.caught()
 	state, err := decodeState(n.Meta)
 	self := false
-	d.locked(func() {
+	if !d.present(func() {
 		d.table.update(n, state, err, joins)
 		self = n.Name == d.cfg.Name
 		if stamp, err := decodeStamp(n.Meta); err == nil && !self {
 			d.epochs.learn(n.Name, stamp)
 		}
-	})
+	}) {
+		return
+	}
 	if joins && !self {
 		d.log.Info("member joined", "member", n.Name, "address", n.Address(), "version", state.Version)
 	}
@@ -114,7 +126,7 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 	defer d.caught()
 	var gone *entry
 	var life Life
-	d.locked(func() {
+	d.present(func() {
 		if gone = d.table.remove(n.Name, time.Now()); gone != nil {
 			life = gone.Life
 		}
@@ -132,12 +144,14 @@ func (d delegate) NotifyLeave(n *memberlist.Node) {
 func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 	defer d.caught()
 	now := time.Now()
-	d.locked(func() {
+	if !d.present(func() {
 		d.table.counts.Conflicts++
-		if s := &d.session; existing.Name == d.cfg.Name && (s.conflict != "" || now.Sub(s.begun) < startPhase) {
+		if s := &d.Fleet.session; existing.Name == d.cfg.Name && (s.conflict != "" || now.Sub(s.begun) < startPhase) {
 			s.conflict, s.conflictSeen = other.Address(), now
 		}
-	})
+	}) {
+		return
+	}
 	d.lines.warn(now, "two boxes have one name; rename one of them", "member", existing.Name, "address", existing.Address(), "other", other.Address())
 	signal(d.changed)
 }

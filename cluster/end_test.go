@@ -1,7 +1,11 @@
 package cluster
 
 import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -25,6 +29,33 @@ func TestShutdownDoesNotWait(t *testing.T) {
 	}
 }
 
+// A list that has ended has timers left. The one of a member that it suspected must not make the member dead in the
+// next list, where it is alive: no event would follow that makes it alive.
+func TestAnEndedListReportsNoDeath(t *testing.T) {
+	t.Parallel()
+	inAir(t, func(t *testing.T, n *air) {
+		cfg := n.config("a")
+		cfg.Timing = LAN
+		a := n.run(cfg)
+		b := n.run(n.config("b", a))
+		a.wants("b", Alive)
+		a.wire.cut(b.cfg.Bind)
+		time.Sleep(1500 * time.Millisecond) // it suspects b, and would find it dead 2.5 s later
+		cfg.Timing, cfg.Join = Local, []string{b.cfg.Bind.String()}
+		before := a.current()
+		must(t, a.Configure(cfg))
+		within(t, "it joins again", func() bool { l := a.current(); return l != nil && l != before })
+		a.wire.cut(netip.AddrPort{})
+		a.wants("b", Alive)
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			if m, _ := a.sees("b"); m.Life != Alive {
+				t.Fatalf("b is %s, and answers", m.Life)
+			}
+		}
+	})
+}
+
 // Another host at a dead member's address is not asked every second for ever.
 func TestAddressesOfDeadMembers(t *testing.T) {
 	t.Parallel()
@@ -46,4 +77,48 @@ func TestAddressesOfDeadMembers(t *testing.T) {
 			t.Errorf("after %d attempts it is not tried again in %s", n, want)
 		}
 	}
+}
+
+// memberlist drops an update at the moment in which it contradicts another member, about one of 300 here.
+func TestNoUpdateIsLost(t *testing.T) {
+	t.Parallel()
+	cfg := config(t, "a")
+	cfg.Keys, cfg.Open = nil, true
+	a := run(t, cfg)
+	within(t, "it runs", func() bool { return a.current() != nil })
+	foreign, err := net.Dial("udp", cfg.Bind.String())
+	must(t, err)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		defer foreign.Close()
+		for incarnation := uint32(1000); ; incarnation += 1000 { // later than any of the member's
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Microsecond):
+			}
+			suspect := append(bytes.Clone(label), 3, 0x83)
+			suspect = binary.BigEndian.AppendUint32(append(suspect, "\xabIncarnation\xce"...), incarnation)
+			_, _ = foreign.Write(append(suspect, "\xa4Node\xa1a\xa4From\xa1b"...))
+		}
+	}()
+	for i := range 2000 {
+		want := fmt.Sprint(i)
+		must(t, a.Publish(State{Version: want}, Message{}))
+		for end := time.Now().Add(time.Minute); a.announced(t) != want; time.Sleep(10 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatalf("it announces state %s, and not %s", a.announced(t), want)
+			}
+		}
+	}
+}
+
+// announced is the version that the list announces.
+func (b *box) announced(t *testing.T) string {
+	b.updating.Lock()
+	defer b.updating.Unlock()
+	s, err := decodeState(b.current().LocalNode().Meta)
+	must(t, err)
+	return s.Version
 }

@@ -42,13 +42,13 @@ func (b *box) admits(t *testing.T, name string, port uint16, s State) error {
 	meta, err := s.encode()
 	must(t, err)
 	n := &memberlist.Node{Name: name, Addr: net.IPv4(192, 0, 2, 2), Port: port, Meta: meta}
-	if err := (delegate{b.Fleet}).NotifyAlive(n); err != nil {
+	if err := newDelegate(b.Fleet).NotifyAlive(n); err != nil {
 		return err
 	}
 	if b.table.members[name] == nil || b.table.members[name].Life != Alive {
-		delegate{b.Fleet}.NotifyJoin(n)
+		newDelegate(b.Fleet).NotifyJoin(n)
 	} else if b.table.members[name].Addr == addrPort(n) {
-		delegate{b.Fleet}.NotifyUpdate(n)
+		newDelegate(b.Fleet).NotifyUpdate(n)
 	}
 	return nil
 }
@@ -85,8 +85,8 @@ func TestOlderStatesAreRefused(t *testing.T) {
 		{"an older epoch from another address, a name conflict", nil, stamp(4, 9), 2, true},
 		{"an older epoch from another address after the death", dies, stamp(4, 9), 2, false},
 		{"no epoch", nil, stamp(0, 0), 1, false},
-		{"no epoch after an answer of the older version", func(b *box) { delegate{b.Fleet}.pinged("b", nil) }, stamp(0, 0), 1, true},
-		{"no epoch after an answer of this version", func(b *box) { delegate{b.Fleet}.pinged("b", []byte(epochMark)) }, stamp(0, 0), 1, false},
+		{"no epoch after an answer of the older version", func(b *box) { newDelegate(b.Fleet).pinged("b", nil) }, stamp(0, 0), 1, true},
+		{"no epoch after an answer of this version", func(b *box) { newDelegate(b.Fleet).pinged("b", []byte(epochMark)) }, stamp(0, 0), 1, false},
 		{"no epoch after the death", dies, stamp(0, 0), 1, true},
 	} {
 		b := made(t, config(t, "a"))
@@ -123,7 +123,7 @@ func TestOlderMessagesAreRefused(t *testing.T) {
 		if c.s == (Stamp{}) {
 			packet = encodePacket(packetMessage, "b", wire)
 		}
-		delegate{b.Fleet}.NotifyMsg(packet)
+		newDelegate(b.Fleet).NotifyMsg(packet)
 		m, _ := b.sees("b")
 		if got := !m.Message.empty(); got != c.want || (b.Status().Counters.Replayed == 0) != c.want {
 			t.Errorf("%s: accepted: %v, %+v", c.name, got, b.Status().Counters)
@@ -236,7 +236,7 @@ func TestAnOlderVersionCanComeBack(t *testing.T) {
 			b.own.state.Stamp = Stamp{}
 			transport := b.hooks.configure
 			b.hooks.configure = func(c *memberlist.Config) error {
-				c.Delegate, c.Ping = older{delegate{b.Fleet}}, nil
+				c.Delegate, c.Ping = older{newDelegate(b.Fleet)}, nil
 				return transport(c)
 			}
 			b.start()

@@ -46,6 +46,7 @@ type hooks struct {
 
 // session is the state of the library's list. Fleet.mu guards it.
 type session struct {
+	number  uint64                 // of the list; it grows when one begins and when one ends
 	list    *memberlist.Memberlist // nil: there is none
 	cfg     Config                 // that of list
 	err     error                  // the reason why there is no list
@@ -292,6 +293,30 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// delegate implements the callbacks of memberlist, which mostly holds its own locks:
-// nothing here waits, and nothing calls memberlist.
-type delegate struct{ *Fleet }
+// delegate implements the callbacks of one list of memberlist, which mostly holds its own
+// locks: nothing here waits, and nothing calls memberlist.
+//
+// A list that has ended has timers left. One may find a member dead that is alive in the
+// next list, and no event of that one would correct it. So an ended list changes no Life.
+type delegate struct {
+	*Fleet
+	session uint64 // the number of the list's session
+}
+
+// newDelegate returns the callbacks of the present list.
+func newDelegate(f *Fleet) delegate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return delegate{f, f.session.number}
+}
+
+// present runs a function under the lock, unless the list has ended. It reports whether it did.
+func (d delegate) present(do func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.session != d.Fleet.session.number {
+		return false
+	}
+	do()
+	return true
+}

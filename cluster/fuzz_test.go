@@ -68,7 +68,7 @@ func FuzzDelegates(f *testing.F) {
 		must(t, err)
 		must(t, fleet.Publish(State{Version: "1", Weight: 1}, own))
 		published := fleet.own.state
-		d, nodes, newest := delegate{fleet}, map[string]*memberlist.Node{}, map[string]Stamp{}
+		d, nodes, newest := newDelegate(fleet), map[string]*memberlist.Node{}, map[string]Stamp{}
 		for len(data) >= 3 {
 			kind, n := data[0]%calls, min(int(binary.BigEndian.Uint16(data[1:])), len(data)-3)
 			text := data[3 : 3+n]

@@ -68,7 +68,7 @@ func TestNamesOfMembers(t *testing.T) {
 		"a": true, "box-1.example": true, strings.Repeat("a", 63): true,
 		"": false, "a\xff": false, "a\n": false, "\x1b[2J": false, "Box": false, "ä": false, "-a": false, "a.": false, strings.Repeat("a", 64): false,
 	} {
-		err := delegate{f}.NotifyAlive(&memberlist.Node{Name: name})
+		err := newDelegate(f).NotifyAlive(&memberlist.Node{Name: name})
 		if (err == nil) != good {
 			t.Errorf("%q: %v", name, err)
 		}

@@ -55,13 +55,13 @@ func TestOnlyRequestedMessagesAreKept(t *testing.T) {
 		{"no empty one", true, [][]byte{{}}, nil, true},
 	} {
 		f := made(t, config(t, "a"))
-		delegate{f.Fleet}.update(&memberlist.Node{Name: "b", Addr: []byte{127, 0, 0, 1}, Port: 1, Meta: meta}, true)
+		newDelegate(f.Fleet).update(&memberlist.Node{Name: "b", Addr: []byte{127, 0, 0, 1}, Port: 1, Meta: meta}, true)
 		if c.asked {
 			f.table.members["b"].requestedAs = said.Message
 		}
 		for _, wire := range c.come {
-			delegate{f.Fleet}.NotifyMsg(encodePacket(packetMessage, "b", wire))
-			delegate{f.Fleet}.NotifyMsg(encodePacket(packetMessage, "nobody", wire))
+			newDelegate(f.Fleet).NotifyMsg(encodePacket(packetMessage, "b", wire))
+			newDelegate(f.Fleet).NotifyMsg(encodePacket(packetMessage, "nobody", wire))
 		}
 		if m, _ := f.sees("b"); !bytes.Equal(m.Message.Wire(), c.want) || m.Stale != c.old {
 			t.Errorf("%s: %q, old: %v, want %q, %v", c.what, m.Message, m.Stale, c.want, c.old)

@@ -70,7 +70,7 @@ func TestCallbacksCatchPanics(t *testing.T) {
 	must(t, err)
 	f.table.members["b"], f.table.members["damaged"] = &entry{}, nil
 	f.own.state.Version = *(*string)(unsafe.Pointer(&[2]uintptr{0, 1})) // a byte at the address 0
-	d := delegate{f}
+	d := newDelegate(f)
 	for name, call := range map[string]func(){
 		"NodeMeta": func() { d.NodeMeta(0) }, "NotifyMsg": func() { d.NotifyMsg(encodePacket(packetParts, "b", nil)) },
 		"NotifyJoin": func() { d.NotifyJoin(nil) }, "NotifyUpdate": func() { d.NotifyUpdate(nil) }, "NotifyLeave": func() { d.NotifyLeave(nil) },
@@ -102,7 +102,7 @@ func TestALatePanicEndsNoOtherRun(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
 	must(t, err)
-	delegate{f}.NotifyJoin(nil)
+	newDelegate(f).NotifyJoin(nil)
 	list, err := f.begin()
 	must(t, err)
 	defer f.end(list)

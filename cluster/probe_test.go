@@ -185,7 +185,7 @@ func TestAnyAnswerEndsASuspicion(t *testing.T) {
 	if !m.Suspect || !m.missedSince.Equal(now) {
 		t.Errorf("%+v", m)
 	}
-	delegate{f}.NotifyPingComplete(m.node(), 0, nil)
+	newDelegate(f).NotifyPingComplete(m.node(), 0, nil)
 	if m.Suspect || m.missed != 0 {
 		t.Errorf("%+v", m)
 	}

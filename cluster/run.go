@@ -40,9 +40,10 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	}
 	f.mu.Lock()
 	cfg := f.cfg
+	f.session.number++
 	f.session.restart, f.session.begun, f.session.conflict = false, time.Now(), ""
 	f.mu.Unlock()
-	lib, err := cfg.library(f)
+	lib, err := cfg.library(newDelegate(f))
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +78,7 @@ func (f *Fleet) end(list *memberlist.Memberlist) {
 	f.updating.Lock()
 	defer f.updating.Unlock()
 	f.mu.Lock()
+	f.session.number++
 	f.session.list = nil
 	f.mu.Unlock()
 	if err := list.Shutdown(); err != nil {
@@ -150,14 +152,8 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 			}
 			return nil
 		}
-		if state != published && !leaving {
+		if state != published && !leaving && announce(list, &f.updating, state) {
 			published = state
-			func() {
-				f.updating.Lock()
-				defer f.updating.Unlock()
-				// It is queued and sent in the background. The error would be a timeout.
-				_ = list.UpdateNode(noWait)
-			}()
 		}
 		f.correct(list, time.Now())
 		f.request(list, time.Now())
@@ -175,6 +171,17 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 	}
 }
 
+// announce has a list announce this box with a state, or a later one. It reports false if the list has not taken it:
+// memberlist drops an update during which it contradicts another member's view of this box.
+func announce(list *memberlist.Memberlist, updating *sync.Mutex, state State) bool {
+	updating.Lock()
+	defer updating.Unlock()
+	// It is queued and sent in the background. The error would be a timeout.
+	_ = list.UpdateNode(noWait)
+	taken, err := decodeStamp(list.LocalNode().Meta) // which changes while updating is locked only
+	return err == nil && !taken.before(state.Stamp)
+}
+
 // expire forgets members that have been gone for long, and a name conflict that is over.
 func (f *Fleet) expire(now time.Time) {
 	f.mu.Lock()
@@ -188,7 +195,7 @@ func (f *Fleet) expire(now time.Time) {
 }
 
 // library returns memberlist's configuration.
-func (c Config) library(f *Fleet) (*memberlist.Config, error) {
+func (c Config) library(d delegate) (*memberlist.Config, error) {
 	m := c.Timing.memberlist()
 	m.Name, m.Label = c.Name, c.Fleet
 	m.BindAddr, m.BindPort = c.Bind.Addr().String(), int(c.Bind.Port())
@@ -215,8 +222,7 @@ func (c Config) library(f *Fleet) (*memberlist.Config, error) {
 	// A member that comes back with another address is accepted as soon as the old one
 	// counts as dead.
 	m.DeadNodeReclaimTime = time.Second
-	m.Logger = f.lines.logger()
-	d := delegate{f}
+	m.Logger = d.lines.logger()
 	m.Delegate, m.Events, m.Conflict, m.Alive, m.Ping = d, d, d, d, d
 	return m, nil
 }
