@@ -91,12 +91,10 @@ func (m boot) uml(c inside.Config) (agent.Request, inside.Config, error) {
 			return agent.Request{}, c, err
 		}
 	}
-	// nohz=off: an idle kernel without a tick sometimes misses a signal and sleeps on until the next one comes,
-	// a second later; the tick wakes it within 10 ms.
 	args := append(m.lab.lease.pin(m.index), []string{
 		k.program, fmt.Sprintf("mem=%dM", m.memory), "uml_dir=" + m.lab.keeper.name(m.name), "umid=" + umlFolder,
 		"rootfstype=hostfs", "rootflags=/", "ro", "init=" + m.lab.keeper.program,
-		"con=null", "con0=null,fd:1", "quiet", "panic=-1", "nohz=off",
+		"con=null", "con0=null,fd:1", "quiet", "panic=-1",
 	}...)
 	// gro: else the kernel's buffers are too small for the large packets the switch hands over, and bulk
 	// data crawls from one retransmission to the next.

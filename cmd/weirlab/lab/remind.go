@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// remindEvery is the longest that a packet stays unseen. A kernel that idles wakes as often by itself.
+// remindEvery is the longest that a packet stays unseen.
 const remindEvery = 10 * time.Millisecond
 
 // remind has user-mode Linux poll its network cards, until the power is off. The host's driver of a card (tun_net_xmit in
