@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"weir/bgp/advertise"
@@ -65,7 +66,9 @@ func (e *engine) configure(cfg Config, want map[netip.Prefix][]advertise.Path) e
 		return errors.Join(e.setPeers(cfg), e.apply(want))
 	}
 	e.restart = true // until it has succeeded
-	if err := e.stop(true); err != nil {
+	err := e.stop(true)
+	e.sessions.stopped(time.Now())
+	if err != nil {
 		return err
 	}
 	if err := e.start(cfg); err != nil {
@@ -80,7 +83,7 @@ func (e *engine) configure(cfg Config, want map[netip.Prefix][]advertise.Path) e
 	for _, p := range e.peers {
 		errs = append(errs, e.addPeer(p, true))
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	e.restart = err != nil
 	return err
 }
@@ -125,7 +128,10 @@ func (e *engine) start(cfg Config) error {
 	}
 	watching, cancel := context.WithCancel(ctx)
 	e.unwatch = cancel
-	return e.gobgp.WatchEvent(watching, server.WatchEventMessageCallbacks{OnPeerUpdate: e.sessions.event}, server.WatchPeer())
+	gobgp := e.gobgp
+	e.sessions.started(gobgp)
+	event := func(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) { e.sessions.event(gobgp, ev, at) }
+	return gobgp.WatchEvent(watching, server.WatchEventMessageCallbacks{OnPeerUpdate: event}, server.WatchPeer())
 }
 
 // stop stops GoBGP. With keep, peers that agreed on graceful restart only see the end of

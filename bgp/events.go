@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"weir/bgp/advertise"
 )
@@ -20,14 +22,41 @@ var states = map[packet.FSMState]State{
 	packet.BGP_FSM_OPENSENT: OpenSent, packet.BGP_FSM_OPENCONFIRM: OpenConfirm, packet.BGP_FSM_ESTABLISHED: Established,
 }
 
+// started has the events of a GoBGP count.
+func (b *sessions) started(gobgp *server.BgpServer) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gobgp = gobgp
+}
+
+// stopped records that GoBGP has been stopped: all sessions have ended. It reports no such events itself then, and
+// the next GoBGP does not know the routers of ranges before they connect.
+func (b *sessions) stopped(at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gobgp = nil
+	for addr, s := range b.sessions {
+		if s.State == Established {
+			b.ended(s, cmp.Or(s.known(), "weir has restarted BGP, for a change of its configuration or after an error"), at)
+		}
+		s.State, s.recreate, s.before, s.BFD.State = Idle, false, s.Messages, ""
+		if s.Range.IsValid() {
+			delete(b.sessions, addr)
+		}
+	}
+}
+
 // event is a change of a session's state.
-func (b *sessions) event(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+func (b *sessions) event(from *server.BgpServer, e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	defer logPanic(b.log)
 	if e.Type == apiutil.PEER_EVENT_END_OF_INIT {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.gobgp != from {
+		return // it has been stopped
+	}
 	s := b.of(e.Peer.State.NeighborAddress)
 	if s == nil {
 		return
@@ -104,15 +133,26 @@ func (b *sessions) down(s *session, e *apiutil.WatchEventMessage_PeerEvent, at t
 	// With BFD always: the router may end its BFD session with this one, as BIRD does.
 	// GoBGP would then reset the next session, and so on.
 	s.recreate = !s.Range.IsValid() && !overLimit && (s.BFD.Enabled || at.Sub(s.Since) >= b.recreateAfter)
+	why := cmp.Or(s.known(), reason(e.Peer.State.DisconnectReason, s))
+	if overLimit {
+		why = tooMany(s)
+	}
+	b.ended(s, why, at)
+}
+
+// known is the reason of the present failure if it is known, or "".
+func (s *session) known() string {
+	if s.downKnown {
+		return s.Down
+	}
+	return ""
+}
+
+// ended records the end of a session.
+func (b *sessions) ended(s *session, why string, at time.Time) {
 	s.Since, s.DownAt, s.Local = at, at, netip.AddrPort{}
 	s.Flaps++
-	if !s.downKnown {
-		s.Down = reason(e.Peer.State.DisconnectReason, s)
-	}
-	if overLimit {
-		s.Down = tooMany(s)
-	}
-	s.downKnown = false
+	s.Down, s.downKnown = why, false
 	s.Prefixes = 0
 	s.ASN, s.Hold, s.Keepalive, s.Families = s.peer.ASN, s.peer.Hold, s.peer.Keepalive, s.peer.Families
 	b.logLine(s, slog.LevelWarn, "BGP session down", at, slog.String("reason", s.Down))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
 // sessions has the state of all sessions. GoBGP's goroutines write it, Status reads it; no
@@ -22,7 +23,8 @@ type sessions struct {
 	recreateAfter time.Duration
 
 	mu       sync.Mutex
-	peers    []Peer // with defaults
+	gobgp    *server.BgpServer // its events count; nil while there is none
+	peers    []Peer            // with defaults
 	sessions map[netip.Addr]*session
 	restart  time.Duration
 }
