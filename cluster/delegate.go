@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -76,13 +75,10 @@ func (d delegate) NotifyAlive(n *memberlist.Node) (err error) {
 	defer d.caught()
 	err = errPanicked // of a panic: it sets no other
 	if !d.present(func() { err = d.accept(n) }) {
-		err = errEnded
+		return nil // whatever the ended list makes of it
 	}
 	return err
 }
-
-// errEnded is the reason for which a list that has ended accepts no member.
-var errEnded = errors.New("this list has ended")
 
 // accept returns an error if a member must not be in the table.
 func (d delegate) accept(n *memberlist.Node) error {
@@ -146,7 +142,7 @@ func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
 	now := time.Now()
 	if !d.present(func() {
 		d.table.counts.Conflicts++
-		if s := &d.Fleet.session; existing.Name == d.cfg.Name && (s.conflict != "" || now.Sub(s.begun) < startPhase) {
+		if s := &d.session; existing.Name == d.cfg.Name && (s.conflict != "" || now.Sub(s.begun) < startPhase) {
 			s.conflict, s.conflictSeen = other.Address(), now
 		}
 	}) {

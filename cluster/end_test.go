@@ -79,6 +79,29 @@ func TestAddressesOfDeadMembers(t *testing.T) {
 	}
 }
 
+// A new list joins the members of the one before, though Config.Join does not have them: the box would take their VIPs
+// before they compare their tables with it, every ten seconds.
+func TestANewListJoinsFormerMembers(t *testing.T) {
+	t.Parallel()
+	inAir(t, func(t *testing.T, n *air) {
+		cfg := n.config("a")
+		a := n.run(cfg)
+		n.run(n.config("b", a))
+		a.wants("b", Alive)
+		for _, timing := range []Timing{LAN, Local, LAN, Local} {
+			cfg.Timing = timing
+			before := a.Status().Rejoins
+			must(t, a.Configure(cfg))
+			within(t, "it joins again", func() bool { s := a.Status(); return s.Rejoins == before+1 && s.Joined })
+			time.Sleep(time.Second)
+			if m, known := a.sees("b"); !known || m.Life != Alive {
+				t.Errorf("with %s it does not know b", timing)
+			}
+			time.Sleep(7 * time.Second)
+		}
+	})
+}
+
 // memberlist drops an update at the moment in which it contradicts another member, about one of 300 here.
 func TestNoUpdateIsLost(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ type hooks struct {
 
 // session is the state of the library's list. Fleet.mu guards it.
 type session struct {
-	number  uint64                 // of the list; it grows when one begins and when one ends
+	number  uint64                 // how many lists have ended
 	list    *memberlist.Memberlist // nil: there is none
 	cfg     Config                 // that of list
 	err     error                  // the reason why there is no list
@@ -84,6 +84,9 @@ type Status struct {
 	Members []Member
 	// Error is the reason why this box takes no part; empty if it does.
 	Error string
+	// Rejoins counts how often this box has left its members to join again: for another
+	// configuration, or after a panic. Then Members are those that it has found since.
+	Rejoins uint64
 	// NameConflict is the address of another box that had this one's name before: other
 	// members accept that one. Empty: there is none.
 	NameConflict string
@@ -197,6 +200,7 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	f.mu.Lock()
 	f.session.leaving, f.own.state.Leaving = true, true
 	f.own.state.Sequence++
+	stamp := f.own.state.Stamp
 	f.mu.Unlock()
 	f.updating.Lock()
 	defer f.updating.Unlock()
@@ -213,6 +217,7 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	if err == nil && wait < once {
 		err = context.DeadlineExceeded
 	}
+	announce(list, stamp)
 	// The state must be sent before the leave, which replaces what is still queued.
 	_ = list.UpdateNode(wait) // the errors of both: not all copies were sent
 	_ = list.Leave(wait)
@@ -226,7 +231,7 @@ func (f *Fleet) Status() Status {
 	defer f.mu.Unlock()
 	s := Status{
 		Unreachable: maps.Clone(f.joins.failed), Counters: f.table.counts,
-		Joined: f.session.list != nil, NameConflict: f.session.conflict,
+		Joined: f.session.list != nil && !f.session.restart, Rejoins: f.session.number, NameConflict: f.session.conflict,
 	}
 	for _, name := range f.cfg.Join {
 		_, answered := f.joins.answered[name]
@@ -297,10 +302,10 @@ func sleep(ctx context.Context, d time.Duration) {
 // locks: nothing here waits, and nothing calls memberlist.
 //
 // A list that has ended has timers left. One may find a member dead that is alive in the
-// next list, and no event of that one would correct it. So an ended list changes no Life.
+// next list, which reports nothing about it then. So an ended list changes no member.
 type delegate struct {
 	*Fleet
-	session uint64 // the number of the list's session
+	number uint64 // how many lists had ended when this one began
 }
 
 // newDelegate returns the callbacks of the present list.
@@ -314,7 +319,7 @@ func newDelegate(f *Fleet) delegate {
 func (d delegate) present(do func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.session != d.Fleet.session.number {
+	if d.number != d.session.number {
 		return false
 	}
 	do()

@@ -25,6 +25,7 @@ const (
 type joins struct {
 	failed   map[string]string   // names that cannot be joined, with the error
 	answered map[string]struct{} // names that have answered in this session
+	former   []string            // addresses of the members that were alive in the last session
 }
 
 // joiner joins the hosts of Config.Join repeatedly. Those that have answered are tried
@@ -75,7 +76,8 @@ func (j *joiner) pause(err error) time.Duration {
 	return joinedEvery
 }
 
-// names returns Config.Join, and forgets the errors of names that are no longer in it.
+// names returns Config.Join, and at first the former members. It forgets the errors of names that are in Config.Join
+// no longer.
 func (j *joiner) names() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -84,7 +86,10 @@ func (j *joiner) names() []string {
 			delete(j.joins.failed, name)
 		}
 	}
-	return slices.Clone(j.cfg.Join)
+	if time.Since(j.begun) > startPhase {
+		j.joins.former = nil // the members report them
+	}
+	return slices.Concat(j.cfg.Join, j.joins.former)
 }
 
 // joined records the result of a join.

@@ -40,7 +40,6 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	}
 	f.mu.Lock()
 	cfg := f.cfg
-	f.session.number++
 	f.session.restart, f.session.begun, f.session.conflict = false, time.Now(), ""
 	f.mu.Unlock()
 	lib, err := cfg.library(newDelegate(f))
@@ -73,21 +72,24 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	return list, nil
 }
 
-// end stops a list and forgets its members.
+// end forgets the members of a list, and stops it. The next list tries those that are alive,
+// too: they need not be in Config.Join.
 func (f *Fleet) end(list *memberlist.Memberlist) {
 	f.updating.Lock()
 	defer f.updating.Unlock()
-	f.mu.Lock()
-	f.session.number++
-	f.session.list = nil
-	f.mu.Unlock()
+	f.locked(func() {
+		f.joins.former = nil
+		if f.cfg.Fleet == f.session.cfg.Fleet {
+			f.joins.former = f.table.alive(f.session.cfg.Name)
+		}
+		clear(f.joins.answered)
+		f.table.clear()
+		f.session.number++
+		f.session.list = nil
+	})
 	if err := list.Shutdown(); err != nil {
 		f.log.Warn("fleet port not closed", "error", err)
 	}
-	f.locked(func() {
-		f.table.clear()
-		clear(f.joins.answered)
-	})
 }
 
 func (f *Fleet) setError(err error) {
@@ -152,8 +154,14 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 			}
 			return nil
 		}
-		if state != published && !leaving && announce(list, &f.updating, state) {
-			published = state
+		if state != published && !leaving {
+			func() {
+				f.updating.Lock()
+				defer f.updating.Unlock()
+				if announce(list, state.Stamp) {
+					published = state
+				}
+			}()
 		}
 		f.correct(list, time.Now())
 		f.request(list, time.Now())
@@ -171,15 +179,18 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 	}
 }
 
-// announce has a list announce this box with a state, or a later one. It reports false if the list has not taken it:
-// memberlist drops an update during which it contradicts another member's view of this box.
-func announce(list *memberlist.Memberlist, updating *sync.Mutex, state State) bool {
-	updating.Lock()
-	defer updating.Unlock()
-	// It is queued and sent in the background. The error would be a timeout.
-	_ = list.UpdateNode(noWait)
-	taken, err := decodeStamp(list.LocalNode().Meta) // which changes while updating is locked only
-	return err == nil && !taken.before(state.Stamp)
+// announce has a list announce this box with the state of a stamp, or a later one, in the background. Fleet.updating
+// must be locked. It reports false if the list has not taken the state: memberlist drops an update during which it
+// contradicts another member's view of this box. That takes microseconds, so the next attempt mostly succeeds.
+func announce(list *memberlist.Memberlist, s Stamp) bool {
+	for range 3 {
+		_ = list.UpdateNode(noWait) // the error is a timeout
+		// It changes only while updating is locked.
+		if taken, err := decodeStamp(list.LocalNode().Meta); err == nil && !taken.before(s) {
+			return true
+		}
+	}
+	return false
 }
 
 // expire forgets members that have been gone for long, and a name conflict that is over.

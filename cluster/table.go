@@ -148,6 +148,16 @@ func (t *table) dead(self string) (addrs []string) {
 	return addrs
 }
 
+// alive returns the addresses of live members other than self.
+func (t *table) alive(self string) (addrs []string) {
+	for _, m := range t.members {
+		if m.Life == Alive && m.Name != self {
+			addrs = append(addrs, m.Addr.String())
+		}
+	}
+	return addrs
+}
+
 // node returns a member as memberlist sends to it.
 func (m *Member) node() *memberlist.Node {
 	return &memberlist.Node{Name: m.Name, Addr: m.Addr.Addr().AsSlice(), Port: m.Addr.Port()}

@@ -111,6 +111,14 @@ func (r *fakeGossip) report(t *testing.T, m cluster.Member, w message.Message) {
 	r.status.Joined = !r.others
 }
 
+// rejoin forgets all members, as a gossip that is restarted.
+func (r *fakeGossip) rejoin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Members, r.status.Joined = nil, false
+	r.status.Rejoins++
+}
+
 // fakeAnswerer writes claims to the history.
 type fakeAnswerer struct {
 	history *history
@@ -228,7 +236,7 @@ func (m *member) fleetOf(t *testing.T, folder string) {
 	}, time.Now())
 	m.steering.fleet = f
 	t.Cleanup(f.Stop)
-	m.steering.configure(time.Now())
+	m.steering.configure()
 }
 
 // link creates an interface with a carrier, or without.

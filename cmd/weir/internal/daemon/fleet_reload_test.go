@@ -27,7 +27,7 @@ func TestFleetByReload(t *testing.T) {
 		m.announced()
 		reload := func(toml string) {
 			m.target.cfg = parse(t, oneRouter+toml+services(mine, theirs))
-			m.steering.configure(time.Now())
+			m.steering.configure()
 			m.pass(t)
 			synctest.Wait()
 		}
@@ -55,8 +55,34 @@ func TestFleetByReload(t *testing.T) {
 			t.Error("nobody has heard that it leaves")
 		}
 		m.check(t, "alone again", "claim "+mine+", claim "+theirs, "announce "+mine+"/32, announce "+theirs+"/32")
+		if len(m.answerer.peers) > 0 {
+			t.Errorf("it yields to %v, and has left the fleet", m.answerer.peers)
+		}
 		reload("")
 		m.check(t, "without [l2]", "release "+mine+", release "+theirs)
+	})
+}
+
+// A gossip that is restarted, as after a panic, knows no members at first. The box must not take their VIPs for that,
+// unless they stay away.
+func TestNewGossipIsNoDeathOfMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine, theirs := ownVIPs()
+		m := stableMember(t, inFleet+onWire, mine, theirs)
+		for range 3 {
+			m.gossip.rejoin()
+			m.receive(t)
+			m.live(t, 5*time.Second)
+			m.check(t, "the gossip knows no members yet")
+			m.gossip.report(t, stablePeer("b"), serving(netip.MustParseAddr(mine), netip.MustParseAddr(theirs)))
+			m.receive(t)
+			m.live(t, time.Minute)
+			m.check(t, "b is there")
+		}
+		m.gossip.rejoin()
+		m.receive(t)
+		m.live(t, 7*time.Second)
+		m.check(t, "b has not come back", "claim "+theirs, "announce "+theirs+"/32")
 	})
 }
 
@@ -69,7 +95,7 @@ func TestSecondJoinWakesTheLoop(t *testing.T) {
 		for _, toml := range []string{"", inFleet} {
 			m.target.cfg = parse(t, oneRouter+toml+services(mine))
 			m.gossip = &fakeGossip{changed: make(chan struct{}, 1)}
-			m.steering.configure(time.Now())
+			m.steering.configure()
 			m.pass(t)
 			synctest.Wait()
 		}
@@ -93,7 +119,7 @@ func TestMembersAreKnownWhenL2ComesByReload(t *testing.T) {
 		mine, _ := ownVIPs()
 		m := stableMember(t, inFleet, mine)
 		m.target.cfg = parse(t, oneRouter+inFleet+onWire+services(mine))
-		m.steering.configure(time.Now())
+		m.steering.configure()
 		m.pass(t)
 		if want := []string{"02:00:00:00:00:02 b"}; !slices.Equal(m.answerer.peers, want) {
 			t.Errorf("peers %v, want %v", m.answerer.peers, want)
@@ -108,7 +134,7 @@ func TestJoinErrorKeepsServing(t *testing.T) {
 		m := newMember(t, onWire+services(mine))
 		m.joinErr = errors.New("no random numbers")
 		m.target.cfg = parse(t, oneRouter+inFleet+onWire+services(mine))
-		m.steering.configure(time.Now())
+		m.steering.configure()
 		m.pass(t)
 		m.pass(t)
 		m.check(t, "alone", "claim "+mine, "announce "+mine+"/32", "begin with 1 prefixes")

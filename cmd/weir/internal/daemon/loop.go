@@ -17,7 +17,7 @@ import (
 func (b *box) loop(ctx context.Context) error {
 	b.sources.clusters.Set(ctx, kube.Configs(b.target.cfg, b.opts.Version, b.target.mode))
 	b.sources.pools.Follow(b.sources.clusters.Real())
-	b.steering.configure(time.Now())
+	b.steering.configure()
 	b.steering.decide(nil, time.Now())
 	b.firstChecks(ctx)
 	if ctx.Err() != nil {
@@ -116,7 +116,7 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	if b.steering.announcer != nil && cfg.BGP != nil { // that there is a [bgp] can't change
 		b.steering.announcer.Configure(ctx, cfg.BGP, time.Now())
 	}
-	b.steering.configure(time.Now())
+	b.steering.configure()
 	b.target.rec.SetSources(kernelmode.Sources(cfg)...)
 	b.sources.pools.Configure(cfg.Addresses)
 	b.sources.clusters.Set(ctx, kube.Configs(cfg, b.opts.Version, b.target.mode))

@@ -95,14 +95,14 @@ func (s *steering) withdraw(addrs []netip.Addr) {
 }
 
 // configure applies the configuration in force to the fleet and the drains.
-func (s *steering) configure(now time.Time) {
+func (s *steering) configure() {
 	var known []lb.Service
 	catalog := s.target.rec.Catalog()
 	for _, id := range catalog.IDs() {
 		svc, _ := catalog.Get(id)
 		known = append(known, svc)
 	}
-	s.fleet.Configure(s.target.cfg, kernelmode.Sources(s.target.cfg), known, now)
+	s.fleet.Configure(s.target.cfg, kernelmode.Sources(s.target.cfg), known)
 	s.drains.Fleet = drain.Fleet{}
 	if s.target.cfg.Fleet != nil {
 		v := s.fleet.View()

@@ -76,13 +76,11 @@ func (e *Engine) Configure(cfg *config.Config, host string, joinErr error) {
 // Join makes the box one that has not joined yet.
 func (e *Engine) Join() { e.self.reset() }
 
-// Rejoin makes the box join again, without getting less fit.
-func (e *Engine) Rejoin(now time.Time) { e.self.rejoin(now) }
-
 // Leave forgets the other members: this box has left the fleet.
 func (e *Engine) Leave() {
 	e.self.reset()
 	e.members = members{byName: map[string]*member{}}
+	e.pending.Peers = e.claims.changedPeers(&e.settings, &e.members)
 	e.publisher = publisher{}
 	e.gen.config++
 }
@@ -164,6 +162,9 @@ func (e *Engine) Next() time.Time {
 // receiveMembers takes the state of the gossip; nil: only time has passed.
 func (e *Engine) receiveMembers(s *cluster.Status, d *Decision, now time.Time) {
 	if s != nil {
+		if s.Rejoins != e.members.status.Rejoins {
+			e.self.rejoin(now)
+		}
 		r := e.members.receive(*s)
 		if r.changed {
 			e.gen.members++

@@ -200,14 +200,14 @@ func (m *members) silent(name string) bool {
 	return v != nil && !v.answers()
 }
 
-// answeredSince reports whether all members to join have answered since a time, and
-// their messages are here. The first answer is not enough: of three boxes that start at
-// once two would take the VIPs of the third.
-func (m *members) answeredSince(start time.Time) bool {
+// answered reports whether all members to join have answered, and their messages are
+// here. The first answer is not enough: of three boxes that start at once two would take
+// the VIPs of the third.
+func (m *members) answered() bool {
 	answered := false
 	for _, v := range m.byName {
-		if !v.answers() || v.Since.Before(start) {
-			continue // known from before the start
+		if !v.answers() {
+			continue
 		}
 		if v.State.Message != "" && v.digest != v.State.Message {
 			return false

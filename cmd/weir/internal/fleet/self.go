@@ -56,7 +56,8 @@ func (s *self) kept(now time.Time) bool { return now.Sub(s.started) < s.machine.
 // reset makes the box one that has not joined.
 func (s *self) reset() { s.joined, s.wasJoined, s.gossiping = false, false, time.Time{} }
 
-// rejoin makes the box join again, without getting less fit.
+// rejoin makes the box join again, without getting less fit: the gossip was restarted, and that it knows no members
+// yet proves nothing about them.
 func (s *self) rejoin(now time.Time) {
 	if !s.gossiping.IsZero() {
 		s.joined, s.gossiping, s.deadline = false, now, now.Add(rejoinWindow)
@@ -86,7 +87,7 @@ func (s *self) knows(m *members, now time.Time) bool {
 	case !now.Before(s.deadline):
 		return true
 	}
-	return m.answeredSince(s.gossiping)
+	return m.answered()
 }
 
 // stable is the state of a box without a fleet.

@@ -129,7 +129,7 @@ func New(opts Options, now time.Time) *Member {
 
 // Configure brings a configuration into force. known are the Services known so far, for a
 // box that gets its [fleet] by a reload.
-func (m *Member) Configure(cfg *config.Config, sources []string, known []lb.Service, now time.Time) {
+func (m *Member) Configure(cfg *config.Config, sources []string, known []lb.Service) {
 	before := m.cfg.Fleet
 	m.cfg = cfg
 	switch {
@@ -139,7 +139,7 @@ func (m *Member) Configure(cfg *config.Config, sources []string, known []lb.Serv
 	case cfg.Fleet != nil && m.gossip == nil:
 		m.join(cfg.Fleet.Gossip)
 	case cfg.Fleet != nil:
-		m.rejoin(before.Gossip, cfg.Fleet.Gossip, now)
+		m.rejoin(before.Gossip, cfg.Fleet.Gossip)
 	}
 	if before == nil && cfg.Fleet != nil {
 		for _, svc := range known {
@@ -165,18 +165,13 @@ func (m *Member) join(cfg cluster.Config) {
 }
 
 // rejoin brings another configuration of the gossip into force. Most changes make the box
-// leave and join again: members are absent for a moment, which proves nothing about them.
-func (m *Member) rejoin(before, after cluster.Config, now time.Time) {
+// leave and join again.
+func (m *Member) rejoin(before, after cluster.Config) {
 	if reflect.DeepEqual(before, after) {
 		return
 	}
 	if err := m.gossip.Configure(after); err != nil {
 		m.opts.Log.Error("fleet configuration refused", "error", err)
-		return
-	}
-	before.Keys, before.Join = after.Keys, after.Join
-	if !reflect.DeepEqual(before, after) {
-		m.engine.Rejoin(now)
 	}
 }
 
