@@ -37,6 +37,8 @@ var mutations = []mutation{
 		"now-s.unfitSince < ActDelay:", "now-s.unfitSince < ActDelay/2:", "TestABoxActsAfterOtherMembersReceivedItsState"},
 	{"a restarted box is stable though it became unfit", "cluster/owner/self.go",
 		"kept := !s.wasFit && now", "kept := now", "TestABoxInTime"},
+	{"gossip that has ended finds a member dead", "cluster/fleet.go",
+		"d.number != d.session.number", "false", "TestAnEndedListReportsNoDeath"},
 	{"tunnels with the policy Cluster", "k8ssync/tunnel.go",
 		"case !t.svc.ExternalLocal:", "case false:", "TestRefusedTunnels"},
 	{"a VIP uses backends of both families", "lb/forward.go",
