@@ -128,5 +128,8 @@
 // pause of 1 s, which doubles up to a minute with each panic that follows soon. After any
 // other one the sessions stay and routes are changed: only polls pause.
 //
+// GoBGP is also started again for another ASN, router ID or listener. For each router this
+// counts as one lost session. Routers of a range are unknown until they connect again.
+//
 // If GoBGP hangs, Set and Status do not; Status has a Problem, and a restart helps.
 package bgp

@@ -104,7 +104,8 @@ func withDefaults(cfg Config) []Peer {
 }
 
 func (e *engine) start(cfg Config) error {
-	handler := &logHandler{log: e.log, sessions: e.sessions, limiter: e.limiter}
+	number := e.sessions.current()
+	handler := &logHandler{log: e.log, sessions: e.sessions, limiter: e.limiter, number: number}
 	e.gobgp = server.NewBgpServer(server.LoggerOption(slog.New(handler), nil))
 	go e.gobgp.Serve()
 	e.next.hops, e.next.refused, e.missing = map[string]hops{}, map[string]bool{}, map[string]bool{}
@@ -128,10 +129,8 @@ func (e *engine) start(cfg Config) error {
 	}
 	watching, cancel := context.WithCancel(ctx)
 	e.unwatch = cancel
-	gobgp := e.gobgp
-	e.sessions.started(gobgp)
-	event := func(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) { e.sessions.event(gobgp, ev, at) }
-	return gobgp.WatchEvent(watching, server.WatchEventMessageCallbacks{OnPeerUpdate: event}, server.WatchPeer())
+	event := func(ev *apiutil.WatchEventMessage_PeerEvent, at time.Time) { e.sessions.event(number, ev, at) }
+	return e.gobgp.WatchEvent(watching, server.WatchEventMessageCallbacks{OnPeerUpdate: event}, server.WatchPeer())
 }
 
 // stop stops GoBGP. With keep, peers that agreed on graceful restart only see the end of

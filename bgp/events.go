@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"weir/bgp/advertise"
 )
@@ -22,22 +20,25 @@ var states = map[packet.FSMState]State{
 	packet.BGP_FSM_OPENSENT: OpenSent, packet.BGP_FSM_OPENCONFIRM: OpenConfirm, packet.BGP_FSM_ESTABLISHED: Established,
 }
 
-// started has the events of a GoBGP count.
-func (b *sessions) started(gobgp *server.BgpServer) {
+// current returns the number of the present GoBGP, or of the next one.
+func (b *sessions) current() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.gobgp = gobgp
+	return b.number
 }
+
+// restarted is the reason for which all sessions end that none of the routers has to do with.
+const restarted = "weir restarted BGP: for another ASN, router ID or listener, since a port was free at last, or after an error; see the log"
 
 // stopped records that GoBGP has been stopped: all sessions have ended. It reports no such events itself then, and
 // the next GoBGP does not know the routers of ranges before they connect.
 func (b *sessions) stopped(at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.gobgp = nil
+	b.number++
 	for addr, s := range b.sessions {
 		if s.State == Established {
-			b.ended(s, cmp.Or(s.known(), "weir has restarted BGP, for a change of its configuration or after an error"), at)
+			b.ended(s, restarted, at)
 		}
 		s.State, s.recreate, s.before, s.BFD.State = Idle, false, s.Messages, ""
 		if s.Range.IsValid() {
@@ -46,16 +47,16 @@ func (b *sessions) stopped(at time.Time) {
 	}
 }
 
-// event is a change of a session's state.
-func (b *sessions) event(from *server.BgpServer, e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+// event is a change of a session's state, reported by the GoBGP of a number.
+func (b *sessions) event(number uint64, e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	defer logPanic(b.log)
 	if e.Type == apiutil.PEER_EVENT_END_OF_INIT {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gobgp != from {
-		return // it has been stopped
+	if number != b.number {
+		return // of a GoBGP that has been stopped
 	}
 	s := b.of(e.Peer.State.NeighborAddress)
 	if s == nil {
@@ -133,19 +134,14 @@ func (b *sessions) down(s *session, e *apiutil.WatchEventMessage_PeerEvent, at t
 	// With BFD always: the router may end its BFD session with this one, as BIRD does.
 	// GoBGP would then reset the next session, and so on.
 	s.recreate = !s.Range.IsValid() && !overLimit && (s.BFD.Enabled || at.Sub(s.Since) >= b.recreateAfter)
-	why := cmp.Or(s.known(), reason(e.Peer.State.DisconnectReason, s))
+	why := s.Down
+	if !s.downKnown {
+		why = reason(e.Peer.State.DisconnectReason, s)
+	}
 	if overLimit {
 		why = tooMany(s)
 	}
 	b.ended(s, why, at)
-}
-
-// known is the reason of the present failure if it is known, or "".
-func (s *session) known() string {
-	if s.downKnown {
-		return s.Down
-	}
-	return ""
 }
 
 // ended records the end of a session.

@@ -18,6 +18,7 @@ type logHandler struct {
 	log      *slog.Logger
 	sessions *sessions
 	limiter  *limiter
+	number   uint64     // of the GoBGP that logs
 	peer     netip.Addr // of the session that logs
 }
 
@@ -37,6 +38,7 @@ func (l *logHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	defer logPanic(l.log)
 	switch {
+	case l.number != l.sessions.current(): // it has been stopped
 	case r.Message == msgStoppedTwice:
 	case r.Message == msgConnectFailed:
 		l.sessions.cannotConnect(l.peer, text(r, "Error"))

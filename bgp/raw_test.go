@@ -145,6 +145,22 @@ func unhex(s string) []byte {
 func (r *raw) establish(capabilities ...[]byte) []byte {
 	r.t.Helper()
 	r.accept()
+	return r.shakeHands(capabilities...)
+}
+
+// dial connects to the box, which has the router in a range.
+func (r *raw) dial(box netip.Addr, port int, capabilities ...[]byte) {
+	r.t.Helper()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.addr, 0)), Timeout: patience}
+	conn, err := d.DialContext(r.t.Context(), "tcp", netip.AddrPortFrom(box, uint16(port)).String())
+	must(r.t, err)
+	conn.SetDeadline(time.Now().Add(patience))
+	r.conn = conn
+	r.shakeHands(capabilities...)
+}
+
+func (r *raw) shakeHands(capabilities ...[]byte) []byte {
+	r.t.Helper()
 	theirs := r.next(open)
 	r.send(open, openBody(routerASN, 90, capabilities...))
 	r.send(keepalive, nil)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
-	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
 // sessions has the state of all sessions. GoBGP's goroutines write it, Status reads it; no
@@ -23,8 +22,8 @@ type sessions struct {
 	recreateAfter time.Duration
 
 	mu       sync.Mutex
-	gobgp    *server.BgpServer // its events count; nil while there is none
-	peers    []Peer            // with defaults
+	number   uint64 // how many GoBGPs have been stopped: only the present one's events count
+	peers    []Peer // with defaults
 	sessions map[netip.Addr]*session
 	restart  time.Duration
 }

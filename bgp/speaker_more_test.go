@@ -274,7 +274,7 @@ func TestAFlappingRouterDoesNotFloodTheLog(t *testing.T) {
 	b.configure([]Peer{r.WithDefaults(Config{ASN: boxASN})}, 0)
 	at := time.Now()
 	change := func(state packet.FSMState) {
-		b.event(nil, &apiutil.WatchEventMessage_PeerEvent{Peer: apiutil.Peer{State: apiutil.PeerState{
+		b.event(0, &apiutil.WatchEventMessage_PeerEvent{Peer: apiutil.Peer{State: apiutil.PeerState{
 			NeighborAddress: r.Address, SessionState: state, DisconnectReason: api.PeerState_DISCONNECT_REASON_READ_FAILED,
 		}}}, at)
 	}

@@ -84,13 +84,15 @@ type Status struct {
 	Members []Member
 	// Error is the reason why this box takes no part; empty if it does.
 	Error string
-	// Rejoins counts how often this box has left its members to join again: for another
-	// configuration, or after a panic. Then Members are those that it has found since.
-	Rejoins uint64
+	// Rejoins counts how often this box has forgotten its members to join again: for another
+	// configuration, or after a panic. Members are those that it has found since. Rejoining:
+	// it is about to do so for another configuration.
+	Rejoins   uint64
+	Rejoining bool
 	// NameConflict is the address of another box that had this one's name before: other
 	// members accept that one. Empty: there is none.
 	NameConflict string
-	// Joined reports whether all of Config.Join have answered since this box started.
+	// Joined reports whether all of Config.Join have answered since this box last joined.
 	Joined bool
 	// Unreachable are the names of Config.Join that cannot be reached, with the error.
 	Unreachable map[string]string
@@ -231,7 +233,7 @@ func (f *Fleet) Status() Status {
 	defer f.mu.Unlock()
 	s := Status{
 		Unreachable: maps.Clone(f.joins.failed), Counters: f.table.counts,
-		Joined: f.session.list != nil && !f.session.restart, Rejoins: f.session.number, NameConflict: f.session.conflict,
+		Joined: f.session.list != nil, Rejoins: f.session.number, Rejoining: f.session.restart, NameConflict: f.session.conflict,
 	}
 	for _, name := range f.cfg.Join {
 		_, answered := f.joins.answered[name]
@@ -302,7 +304,8 @@ func sleep(ctx context.Context, d time.Duration) {
 // locks: nothing here waits, and nothing calls memberlist.
 //
 // A list that has ended has timers left. One may find a member dead that is alive in the
-// next list, which reports nothing about it then. So an ended list changes no member.
+// next list, which reports nothing about it then. So an ended list changes the Life and the
+// State of no member.
 type delegate struct {
 	*Fleet
 	number uint64 // how many lists had ended when this one began

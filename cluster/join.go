@@ -25,10 +25,34 @@ const (
 type joins struct {
 	failed   map[string]string   // names that cannot be joined, with the error
 	answered map[string]struct{} // names that have answered in this session
-	former   []string            // addresses of the members that were alive in the last session
+	former   former
 }
 
-// joiner joins the hosts of Config.Join repeatedly. Those that have answered are tried
+// former are the addresses of the members that were alive when a list ended.
+type former struct {
+	fleet string
+	addrs []string
+}
+
+// with returns the former members after a session with some members. One that was short may not have found those of
+// the session before.
+func (x former) with(members map[string]*entry, s *session) former {
+	out := former{fleet: s.cfg.Fleet}
+	if x.fleet == out.fleet && time.Since(s.begun) < startPhase {
+		out.addrs = x.addrs
+	}
+	for _, m := range members {
+		if m == nil { // the reason of a panic, perhaps
+			continue
+		}
+		if addr := m.Addr.String(); m.Life == Alive && m.Name != s.cfg.Name && !slices.Contains(out.addrs, addr) && len(out.addrs) < maxMembers {
+			out.addrs = append(out.addrs, addr)
+		}
+	}
+	return out
+}
+
+// joiner joins the hosts of Config.Join, and for a while the former members, repeatedly. Those that have answered are tried
 // less often. A host that does not answer delays no other.
 type joiner struct {
 	*Fleet
@@ -76,8 +100,8 @@ func (j *joiner) pause(err error) time.Duration {
 	return joinedEvery
 }
 
-// names returns Config.Join, and at first the former members. It forgets the errors of names that are in Config.Join
-// no longer.
+// names returns Config.Join, and at first the former members. It forgets the errors of names that are no longer in
+// Config.Join.
 func (j *joiner) names() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -86,10 +110,10 @@ func (j *joiner) names() []string {
 			delete(j.joins.failed, name)
 		}
 	}
-	if time.Since(j.begun) > startPhase {
-		j.joins.former = nil // the members report them
+	if j.joins.former.fleet != j.cfg.Fleet || time.Since(j.begun) > startPhase { // by then members have reported them
+		j.joins.former = former{}
 	}
-	return slices.Concat(j.cfg.Join, j.joins.former)
+	return slices.Concat(j.cfg.Join, j.joins.former.addrs)
 }
 
 // joined records the result of a join.

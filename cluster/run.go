@@ -72,24 +72,24 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	return list, nil
 }
 
-// end forgets the members of a list, and stops it. The next list tries those that are alive,
+// end forgets the members of a list, and stops it. The next list tries those that were alive,
 // too: they need not be in Config.Join.
 func (f *Fleet) end(list *memberlist.Memberlist) {
 	f.updating.Lock()
 	defer f.updating.Unlock()
+	var members map[string]*entry
 	f.locked(func() {
-		f.joins.former = nil
-		if f.cfg.Fleet == f.session.cfg.Fleet {
-			f.joins.former = f.table.alive(f.session.cfg.Name)
-		}
-		clear(f.joins.answered)
+		members = f.table.members
 		f.table.clear()
+		clear(f.joins.answered)
 		f.session.number++
 		f.session.list = nil
 	})
 	if err := list.Shutdown(); err != nil {
 		f.log.Warn("fleet port not closed", "error", err)
 	}
+	// At last: after a panic, the table need not be sound.
+	f.locked(func() { f.joins.former = f.joins.former.with(members, &f.session) })
 }
 
 func (f *Fleet) setError(err error) {

@@ -37,10 +37,7 @@ type entry struct {
 func newTable() table { return table{members: map[string]*entry{}, forget: map[string]time.Time{}} }
 
 // clear removes all members. The counters stay.
-func (t *table) clear() {
-	clear(t.members)
-	clear(t.forget)
-}
+func (t *table) clear() { t.members, t.forget = map[string]*entry{}, map[string]time.Time{} }
 
 // update enters what memberlist knows about a member. joins: it has just appeared.
 func (t *table) update(n *memberlist.Node, state State, problem error, joins bool) {
@@ -142,16 +139,6 @@ func (t *table) dead(self string) (addrs []string) {
 	}
 	for _, m := range t.members {
 		if m.Life == Dead && m.Name != self && !taken[m.Addr] {
-			addrs = append(addrs, m.Addr.String())
-		}
-	}
-	return addrs
-}
-
-// alive returns the addresses of live members other than self.
-func (t *table) alive(self string) (addrs []string) {
-	for _, m := range t.members {
-		if m.Life == Alive && m.Name != self {
 			addrs = append(addrs, m.Addr.String())
 		}
 	}

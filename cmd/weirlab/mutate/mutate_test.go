@@ -39,6 +39,8 @@ var mutations = []mutation{
 		"kept := !s.wasFit && now", "kept := now", "TestABoxInTime"},
 	{"gossip that has ended finds a member dead", "cluster/fleet.go",
 		"d.number != d.session.number", "false", "TestAnEndedListReportsNoDeath"},
+	{"a restarted gossip has lost its members", "cmd/weir/internal/fleet/engine.go",
+		"s.Rejoining || s.Rejoins != e.members.status.Rejoins", "s.Rejoining", "TestRestartOfTheGossip"},
 	{"tunnels with the policy Cluster", "k8ssync/tunnel.go",
 		"case !t.svc.ExternalLocal:", "case false:", "TestRefusedTunnels"},
 	{"a VIP uses backends of both families", "lb/forward.go",

@@ -162,10 +162,10 @@ func (e *Engine) Next() time.Time {
 // receiveMembers takes the state of the gossip; nil: only time has passed.
 func (e *Engine) receiveMembers(s *cluster.Status, d *Decision, now time.Time) {
 	if s != nil {
-		if s.Rejoins != e.members.status.Rejoins {
+		if s.Rejoining || s.Rejoins != e.members.status.Rejoins {
 			e.self.rejoin(now)
 		}
-		r := e.members.receive(*s)
+		r := e.members.receive(*s, !e.self.joined)
 		if r.changed {
 			e.gen.members++
 		}
@@ -215,8 +215,12 @@ func (e *Engine) advance(now time.Time, d *Decision) {
 	if twin := e.members.status.NameConflict; twin != "" {
 		s.reason = "the box at " + twin + " has the name " + e.settings.name + " too: give this one another fleet.member"
 	}
-	s.joined = s.joined || !e.settings.gossips() || s.knows(&e.members, now)
-	s.wasJoined = s.wasJoined || s.joined
+	if !s.joined && (!e.settings.gossips() || s.knows(&e.members, now)) {
+		s.joined, s.wasJoined = true, true
+		if e.members.forget() {
+			e.gen.members++
+		}
+	}
 	if e.fitness.box.Ready && s.reason != "" {
 		s.machine.StableUntil, s.machine.CountedUntil = 0, 0 // it is not what it was in the last run
 	}
@@ -237,7 +241,7 @@ func (e *Engine) advance(now time.Time, d *Decision) {
 
 // publish publishes the message of this box if it is time to.
 func (e *Engine) publish(in Inputs, d *Decision) {
-	if !e.settings.gossips() || e.self.gossiping.IsZero() {
+	if !e.settings.gossips() || !e.self.gossiping {
 		return
 	}
 	state := e.self.report(&e.settings, e.local.drain, e.isolation.reason(&e.settings))

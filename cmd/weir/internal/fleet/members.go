@@ -24,6 +24,7 @@ type member struct {
 	// serves and owns are the numbers of VIPs that it serves and owns.
 	serves, owns int
 	unread       string    // the reason that its message cannot be read
+	kept         bool      // the gossip was restarted, and does not know it yet
 	changed      time.Time // of the last change of state
 }
 
@@ -35,8 +36,9 @@ func (m *member) comparable() bool {
 
 // members are the other members of the fleet.
 type members struct {
-	byName map[string]*member
-	status cluster.Status // of the last receive
+	byName    map[string]*member
+	status    cluster.Status // of the last receive
+	forgotten bool           // there were members that a restarted gossip has not found
 }
 
 // comparable returns the names of the members to compare with, sorted; none if this box is not ready to be compared.
@@ -59,8 +61,9 @@ type receipt struct {
 	events   []Event
 }
 
-// receive takes the members as the gossip has them.
-func (m *members) receive(status cluster.Status) (out receipt) {
+// receive takes the members as the gossip has them. With keep, those that it does not have
+// stay as they were: it was restarted, and may not have found them yet.
+func (m *members) receive(status cluster.Status, keep bool) (out receipt) {
 	m.status = status
 	// A member that has joined on its own need not be joined.
 	maps.DeleteFunc(m.status.Unreachable, func(name, _ string) bool {
@@ -80,16 +83,24 @@ func (m *members) receive(status cluster.Status) (out receipt) {
 			m.byName[x.Name] = v
 		}
 		out.joined = out.joined || x.Life == cluster.Alive && v.Life != cluster.Alive
-		v.Member = x
+		v.Member, v.kept = x, false
 		v.read(&out)
 	}
-	for name := range m.byName {
-		if !known[name] {
+	for name, v := range m.byName {
+		if v.kept = !known[name]; v.kept && !keep {
 			delete(m.byName, name)
 			out.changed = true
 		}
 	}
 	return out
+}
+
+// forget forgets the members that a restarted gossip has not found, and reports whether there were any.
+func (m *members) forget() bool {
+	before := len(m.byName)
+	maps.DeleteFunc(m.byName, func(_ string, v *member) bool { return v.kept })
+	m.forgotten = m.forgotten || len(m.byName) < before
+	return len(m.byName) < before
 }
 
 // read takes the message of a member, if it is a new one. A message that cannot be read
@@ -191,7 +202,7 @@ func (m *members) allGone() bool {
 			return false
 		}
 	}
-	return len(m.byName) > 0
+	return len(m.byName) > 0 || m.forgotten
 }
 
 // silent reports whether there is a member of a name that does not answer.
@@ -206,7 +217,7 @@ func (m *members) silent(name string) bool {
 func (m *members) answered() bool {
 	answered := false
 	for _, v := range m.byName {
-		if !v.answers() {
+		if v.kept || !v.answers() {
 			continue
 		}
 		if v.State.Message != "" && v.digest != v.State.Message {

@@ -12,25 +12,26 @@ const (
 	// JoinWindow is how long a box that starts waits for other members before it
 	// concludes that there are none. It claims nothing meanwhile.
 	JoinWindow = 3 * time.Second
-	// rejoinWindow is the same for a box that leaves and joins again.
-	rejoinWindow = JoinWindow + 3*time.Second
+	// rejoinWindow is the same for a box that leaves and joins again, and rejoinMax the same
+	// for one that does so repeatedly: a gossip that panics all the time must not keep the
+	// box from decisions for ever.
+	rejoinWindow, rejoinMax = JoinWindow + 3*time.Second, 30 * time.Second
 )
 
 // self is the state of this box in the fleet.
 type self struct {
-	started time.Time
-	// gossiping is when the gossip started, zero before; deadline is the end of the join
-	// window.
-	gossiping, deadline time.Time
-	joined              bool // it knows the other members
-	wasJoined           bool // it did before it had to join again, which makes it no worse
-	machine             owner.Self
-	downtime            time.Duration // between the last run, in which it was stable, and started
-	now                 owner.Result
-	reason              string    // it is unfit; "" if it is fit
-	since               time.Time // of the last change of now.Published
-	fitSince            time.Time // zero while it is unfit
-	next                time.Time // when the passing of time may change the state
+	started            time.Time
+	gossiping          bool      // the gossip has been started
+	joined             bool      // it knows the other members
+	wasJoined          bool      // it did before it had to join again, which makes it no worse
+	unjoined, deadline time.Time // when it began to join, and the end of the join window
+	machine            owner.Self
+	downtime           time.Duration // between the last run, in which it was stable, and started
+	now                owner.Result
+	reason             string    // it is unfit; "" if it is fit
+	since              time.Time // of the last change of now.Published
+	fitSince           time.Time // zero while it is unfit
+	next               time.Time // when the passing of time may change the state
 }
 
 // StableFor is how long a stable box may be without its daemon and still be stable when
@@ -54,13 +55,17 @@ func (s *self) configure(preempt, grace time.Duration) {
 func (s *self) kept(now time.Time) bool { return now.Sub(s.started) < s.machine.CountedUntil }
 
 // reset makes the box one that has not joined.
-func (s *self) reset() { s.joined, s.wasJoined, s.gossiping = false, false, time.Time{} }
+func (s *self) reset() { s.joined, s.wasJoined, s.gossiping = false, false, false }
 
-// rejoin makes the box join again, without getting less fit: the gossip was restarted, and that it knows no members
-// yet proves nothing about them.
+// rejoin makes the box join again, without getting less fit: the gossip is being restarted. The
+// members that it does not know then may be alive.
 func (s *self) rejoin(now time.Time) {
-	if !s.gossiping.IsZero() {
-		s.joined, s.gossiping, s.deadline = false, now, now.Add(rejoinWindow)
+	if s.joined {
+		s.joined, s.unjoined = false, now
+	}
+	s.deadline = now.Add(rejoinWindow)
+	if end := s.unjoined.Add(rejoinMax); end.Before(s.deadline) {
+		s.deadline = end
 	}
 }
 
@@ -68,10 +73,10 @@ func (s *self) rejoin(now time.Time) {
 // until its kernel is ready: the fleet counts with it as it was, and an earlier message
 // would report less.
 func (s *self) start(ready bool, now time.Time) bool {
-	if !s.gossiping.IsZero() || !ready && s.kept(now) {
+	if s.gossiping || !ready && s.kept(now) {
 		return false
 	}
-	s.gossiping, s.deadline = now, now.Add(JoinWindow)
+	s.gossiping, s.unjoined, s.deadline = true, now, now.Add(JoinWindow)
 	s.next = Soonest(s.next, s.deadline)
 	return true
 }
@@ -80,7 +85,7 @@ func (s *self) start(ready bool, now time.Time) bool {
 // the join window is over.
 func (s *self) knows(m *members, now time.Time) bool {
 	switch {
-	case s.gossiping.IsZero():
+	case !s.gossiping, m.status.Rejoining:
 		return false
 	case m.status.NameConflict != "":
 		return false // another box acts under this name
@@ -110,7 +115,7 @@ func (s *self) advance(fit *fitness, draining, anyStable bool, now time.Time) (c
 	if s.now.Next != 0 {
 		s.next = Soonest(s.next, s.started.Add(s.now.Next))
 	}
-	if !s.joined && !s.gossiping.IsZero() && s.deadline.After(now) {
+	if !s.joined && s.gossiping && s.deadline.After(now) {
 		s.next = Soonest(s.next, s.deadline)
 	}
 	return changed

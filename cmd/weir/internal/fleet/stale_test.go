@@ -184,7 +184,7 @@ func (w *world) member() *cluster.Status {
 func (w *world) check(t *testing.T, changed []string) {
 	t.Helper()
 	e := w.engine
-	if e.publisher.throttle.due.IsZero() && !e.self.gossiping.IsZero() {
+	if e.publisher.throttle.due.IsZero() && e.self.gossiping {
 		if d := cmp.Diff(e.message(nil), e.publisher.message, compareNetip, cmpopts.EquateEmpty()); d != "" {
 			t.Fatalf("after a change of %v the published message is stale (-facts +published):\n%s", changed, d)
 		}
