@@ -66,9 +66,8 @@ func (e *engine) configure(cfg Config, want map[netip.Prefix][]advertise.Path) e
 		return errors.Join(e.setPeers(cfg), e.apply(want))
 	}
 	e.restart = true // until it has succeeded
-	err := e.stop(true)
 	e.sessions.stopped(time.Now())
-	if err != nil {
+	if err := e.stop(true); err != nil {
 		return err
 	}
 	if err := e.start(cfg); err != nil {
@@ -83,7 +82,7 @@ func (e *engine) configure(cfg Config, want map[netip.Prefix][]advertise.Path) e
 	for _, p := range e.peers {
 		errs = append(errs, e.addPeer(p, true))
 	}
-	err = errors.Join(errs...)
+	err := errors.Join(errs...)
 	e.restart = err != nil
 	return err
 }

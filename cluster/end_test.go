@@ -102,6 +102,51 @@ func TestANewListJoinsFormerMembers(t *testing.T) {
 	})
 }
 
+// A box with another name is no other member of its own list, which may end slowly.
+func TestARenamedBoxIsNoOtherMember(t *testing.T) {
+	t.Parallel()
+	inAir(t, func(t *testing.T, n *air) {
+		cfg := n.config("a")
+		a := n.run(cfg)
+		within(t, "it runs", func() bool { return a.current() != nil })
+		cfg.Name = "c"
+		must(t, a.Configure(cfg))
+		for range 100 {
+			if s := a.Status(); len(s.Members) != 1 || !s.Members[0].Self {
+				t.Fatalf("%+v", s.Members)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+// A pending restart that fails like the attempt before it is none, and this is a change.
+func TestARejoinThatFailsIsReported(t *testing.T) {
+	t.Parallel()
+	other := run(t, config(t, "other"))
+	within(t, "it runs", func() bool { return other.current() != nil })
+	cfg := config(t, "a")
+	cfg.Bind = other.cfg.Bind
+	a := run(t, cfg)
+	within(t, "the port is taken", func() bool { return a.Status().Error != "" })
+	for len(a.Changed()) > 0 {
+		<-a.Changed()
+	}
+	cfg.Timing = LAN
+	must(t, a.Configure(cfg))
+	if !a.Status().Rejoining {
+		t.Error("it is not about to join")
+	}
+	select {
+	case <-a.Changed():
+	case <-time.After(time.Minute):
+		t.Fatal("nothing is reported")
+	}
+	if a.Status().Rejoining {
+		t.Error("it is still about to join")
+	}
+}
+
 // memberlist drops an update at the moment in which it contradicts another member, about one of 300 here.
 func TestNoUpdateIsLost(t *testing.T) {
 	t.Parallel()

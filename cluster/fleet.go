@@ -85,9 +85,9 @@ type Status struct {
 	// Error is the reason why this box takes no part; empty if it does.
 	Error string
 	// Rejoins counts how often this box has forgotten its members to join again: for another
-	// configuration, or after a panic. Members are those that it has found since. Rejoining:
-	// it is about to do so for another configuration.
-	Rejoins   uint64
+	// configuration, or after a panic. Members are those that it has found since.
+	Rejoins uint64
+	// Rejoining reports whether another configuration is about to make it join again.
 	Rejoining bool
 	// NameConflict is the address of another box that had this one's name before: other
 	// members accept that one. Empty: there is none.
@@ -246,7 +246,7 @@ func (f *Fleet) Status() Status {
 		s.HealthScore = f.session.list.GetHealthScore()
 	}
 	for _, m := range f.table.members {
-		if m.Name != f.cfg.Name {
+		if m.Name != f.cfg.Name && m.Name != f.session.cfg.Name { // which may be the former name
 			s.Members = append(s.Members, m.Member)
 		}
 	}
@@ -304,8 +304,8 @@ func sleep(ctx context.Context, d time.Duration) {
 // locks: nothing here waits, and nothing calls memberlist.
 //
 // A list that has ended has timers left. One may find a member dead that is alive in the
-// next list, which reports nothing about it then. So an ended list changes the Life and the
-// State of no member.
+// next list, which reports nothing about it then. So an ended list changes neither the Life
+// nor the State of a member.
 type delegate struct {
 	*Fleet
 	number uint64 // how many lists had ended when this one began

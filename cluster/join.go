@@ -52,8 +52,8 @@ func (x former) with(members map[string]*entry, s *session) former {
 	return out
 }
 
-// joiner joins the hosts of Config.Join, and for a while the former members, repeatedly. Those that have answered are tried
-// less often. A host that does not answer delays no other.
+// joiner joins the hosts of Config.Join, and for a while the former members, repeatedly. Those
+// that have answered are tried less often. A host that does not answer delays no other.
 type joiner struct {
 	*Fleet
 	list  *memberlist.Memberlist

@@ -39,9 +39,12 @@ func (f *Fleet) begin() (*memberlist.Memberlist, error) {
 	default:
 	}
 	f.mu.Lock()
-	cfg := f.cfg
+	cfg, was := f.cfg, f.session.restart
 	f.session.restart, f.session.begun, f.session.conflict = false, time.Now(), ""
 	f.mu.Unlock()
+	if was { // Status.Rejoining has changed, whatever follows
+		signal(f.changed)
+	}
 	lib, err := cfg.library(newDelegate(f))
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ var mutations = []mutation{
 	{"gossip that has ended finds a member dead", "cluster/fleet.go",
 		"d.number != d.session.number", "false", "TestAnEndedListReportsNoDeath"},
 	{"a restarted gossip has lost its members", "cmd/weir/internal/fleet/engine.go",
-		"s.Rejoining || s.Rejoins != e.members.status.Rejoins", "s.Rejoining", "TestRestartOfTheGossip"},
+		"s.Rejoining || s.Rejoins != last.Rejoins {", "s.Rejoining {", "TestRestartOfTheGossip"},
 	{"tunnels with the policy Cluster", "k8ssync/tunnel.go",
 		"case !t.svc.ExternalLocal:", "case false:", "TestRefusedTunnels"},
 	{"a VIP uses backends of both families", "lb/forward.go",

@@ -44,7 +44,7 @@ type LastRun struct {
 func NewEngine(version string, last LastRun, now time.Time) *Engine {
 	e := &Engine{
 		settings: settings{version: version}, local: local{routes: map[netip.Addr][]lb.Serving{}}, sources: message.Sums{},
-		self: self{started: now}, members: members{byName: map[string]*member{}},
+		self: self{started: now}, members: newMembers(""),
 		ownership: newOwnership(), claims: newClaims(), differences: newDifferences(),
 	}
 	e.ownership.previous = last.Owned
@@ -79,7 +79,7 @@ func (e *Engine) Join() { e.self.reset() }
 // Leave forgets the other members: this box has left the fleet.
 func (e *Engine) Leave() {
 	e.self.reset()
-	e.members = members{byName: map[string]*member{}}
+	e.members = newMembers("")
 	e.pending.Peers = e.claims.changedPeers(&e.settings, &e.members)
 	e.publisher = publisher{}
 	e.gen.config++
@@ -162,10 +162,11 @@ func (e *Engine) Next() time.Time {
 // receiveMembers takes the state of the gossip; nil: only time has passed.
 func (e *Engine) receiveMembers(s *cluster.Status, d *Decision, now time.Time) {
 	if s != nil {
-		if s.Rejoining || s.Rejoins != e.members.status.Rejoins {
-			e.self.rejoin(now)
+		if last := &e.members.status; s.Rejoining || s.Rejoins != last.Rejoins {
+			e.self.rejoin(s.Rejoining || last.NameConflict != "", now)
 		}
-		r := e.members.receive(*s, !e.self.joined)
+		e.members.begin(e.settings.fleet.Gossip.Fleet, s.Rejoins)
+		r := e.members.receive(*s, !e.self.joined, now)
 		if r.changed {
 			e.gen.members++
 		}
@@ -217,8 +218,11 @@ func (e *Engine) advance(now time.Time, d *Decision) {
 	}
 	if !s.joined && (!e.settings.gossips() || s.knows(&e.members, now)) {
 		s.joined, s.wasJoined = true, true
-		if e.members.forget() {
+		if e.members.forget(now) {
 			e.gen.members++
+			if peers := e.claims.changedPeers(&e.settings, &e.members); peers != nil && e.settings.l2 != nil {
+				d.Peers = peers
+			}
 		}
 	}
 	if e.fitness.box.Ready && s.reason != "" {

@@ -24,7 +24,7 @@ type member struct {
 	// serves and owns are the numbers of VIPs that it serves and owns.
 	serves, owns int
 	unread       string    // the reason that its message cannot be read
-	kept         bool      // the gossip was restarted, and does not know it yet
+	kept         bool      // the restarted gossip has not found it yet
 	changed      time.Time // of the last change of state
 }
 
@@ -36,9 +36,18 @@ func (m *member) comparable() bool {
 
 // members are the other members of the fleet.
 type members struct {
-	byName    map[string]*member
-	status    cluster.Status // of the last receive
-	forgotten bool           // there were members that a restarted gossip has not found
+	byName map[string]*member
+	status cluster.Status // of the last receive
+	fleet  string         // the name of the fleet
+	// gone are the members that a restarted gossip has not found, and when it should have.
+	gone map[string]time.Time
+}
+
+// A member stays in members.gone as long as a dead one in a gossip that is not restarted, and there are as many at most.
+const goneFor, maxGone = 24 * time.Hour, 1000
+
+func newMembers(fleet string) members {
+	return members{byName: map[string]*member{}, gone: map[string]time.Time{}, fleet: fleet}
 }
 
 // comparable returns the names of the members to compare with, sorted; none if this box is not ready to be compared.
@@ -63,7 +72,7 @@ type receipt struct {
 
 // receive takes the members as the gossip has them. With keep, those that it does not have
 // stay as they were: it was restarted, and may not have found them yet.
-func (m *members) receive(status cluster.Status, keep bool) (out receipt) {
+func (m *members) receive(status cluster.Status, keep bool, now time.Time) (out receipt) {
 	m.status = status
 	// A member that has joined on its own need not be joined.
 	maps.DeleteFunc(m.status.Unreachable, func(name, _ string) bool {
@@ -82,7 +91,7 @@ func (m *members) receive(status cluster.Status, keep bool) (out receipt) {
 			v = &member{Member: cluster.Member{Life: cluster.Dead}}
 			m.byName[x.Name] = v
 		}
-		out.joined = out.joined || x.Life == cluster.Alive && v.Life != cluster.Alive
+		out.joined = out.joined || x.Life == cluster.Alive && (v.Life != cluster.Alive || v.kept)
 		v.Member, v.kept = x, false
 		v.read(&out)
 	}
@@ -92,15 +101,32 @@ func (m *members) receive(status cluster.Status, keep bool) (out receipt) {
 			out.changed = true
 		}
 	}
+	maps.DeleteFunc(m.gone, func(name string, at time.Time) bool { return known[name] || now.Sub(at) > goneFor })
 	return out
 }
 
-// forget forgets the members that a restarted gossip has not found, and reports whether there were any.
-func (m *members) forget() bool {
-	before := len(m.byName)
-	maps.DeleteFunc(m.byName, func(_ string, v *member) bool { return v.kept })
-	m.forgotten = m.forgotten || len(m.byName) < before
-	return len(m.byName) < before
+// begin forgets the members of another fleet, when the gossip has been restarted for this one.
+func (m *members) begin(fleet string, rejoins uint64) {
+	switch {
+	case m.fleet == "":
+		m.fleet = fleet
+	case m.fleet != fleet && rejoins != m.status.Rejoins:
+		*m = newMembers(fleet)
+	}
+}
+
+// forget forgets the members that a restarted gossip has not found in time, and reports whether there were any.
+func (m *members) forget(now time.Time) (any bool) {
+	for name, v := range m.byName {
+		if v.kept {
+			delete(m.byName, name)
+			any = true
+		}
+		if v.kept && v.Life != cluster.Left && len(m.gone) < maxGone {
+			m.gone[name] = now
+		}
+	}
+	return any
 }
 
 // read takes the message of a member, if it is a new one. A message that cannot be read
@@ -202,13 +228,14 @@ func (m *members) allGone() bool {
 			return false
 		}
 	}
-	return len(m.byName) > 0 || m.forgotten
+	return len(m.byName)+len(m.gone) > 0
 }
 
 // silent reports whether there is a member of a name that does not answer.
 func (m *members) silent(name string) bool {
 	v := m.byName[name]
-	return v != nil && !v.answers()
+	_, gone := m.gone[name]
+	return v != nil && !v.answers() || gone
 }
 
 // answered reports whether all members to join have answered, and their messages are

@@ -76,14 +76,54 @@ func TestRestartOfTheGossip(t *testing.T) {
 		e, in := freshBesideB(t, mine, finds(0))
 		in.Members.Members[1].Life = cluster.Dead
 		e.update(in)
-		for _, after := range []time.Duration{0, rejoinWindow - 1, 1, time.Minute} {
+		for _, after := range []time.Duration{0, rejoinWindow - 1, 1, time.Hour} {
 			in.Now, in.Members = in.Now.Add(after), nil
-			if after == 0 {
+			if after != 1 {
 				forgets(1)(&in)
 			}
-			if e.update(in); !e.members.allGone() {
-				t.Errorf("%s later: not all members are gone", after)
+			if e.update(in); !e.members.allGone() || !e.members.silent("b") {
+				t.Errorf("%s later: b is not gone", after)
 			}
+		}
+		in.Now = in.Now.Add(goneFor)
+		forgets(1)(&in)
+		if e.update(in); e.members.allGone() {
+			t.Error("a day later b is still known to be gone")
+		}
+	})
+	t.Run("b has left, or is of another fleet", func(t *testing.T) {
+		t.Parallel()
+		for _, fleet := range []string{"tests", "others"} {
+			e, in := freshBesideB(t, mine, finds(0))
+			if fleet == "tests" {
+				in.Members.Members[1].Life = cluster.Left
+			}
+			e.update(in)
+			cfg := inFleet(owner.Rules{Mode: owner.ActiveStandby})
+			cfg.L2, cfg.Fleet.Gossip.Fleet = &config.L2{Interfaces: []string{"eth0"}, Static: true}, fleet
+			e.Configure(cfg, "a", nil)
+			forgets(1)(&in)
+			e.update(in)
+			in.Now, in.Members = in.Now.Add(rejoinWindow), nil
+			if got := outcomeOf(e, e.update(in), mine); got.owner != "a" || e.members.allGone() {
+				t.Errorf("in fleet %s: owner %s, all members are gone: %t", fleet, got.owner, e.members.allGone())
+			}
+		}
+	})
+	t.Run("it had a conflict of names", func(t *testing.T) {
+		t.Parallel()
+		e, in := freshBesideB(t, mine, finds(0))
+		in.Members.NameConflict = "10.0.0.9:7946"
+		e.update(in)
+		in.Members.Rejoins, in.Members.NameConflict = 1, "10.0.0.9:7946" // it is restarted under the same name first
+		e.update(in)
+		in.Now = in.Now.Add(time.Hour)
+		in.Members.Rejoining = true
+		e.update(in)
+		in.Now = in.Now.Add(time.Second / 100)
+		forgets(2)(&in)
+		if got := outcomeOf(e, e.update(in), mine); got.owner != "b" || got.claim != "" {
+			t.Errorf("with its first status of another gossip: %+v", got)
 		}
 	})
 	t.Run("another name is about to come", func(t *testing.T) {

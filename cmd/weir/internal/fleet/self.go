@@ -12,9 +12,9 @@ const (
 	// JoinWindow is how long a box that starts waits for other members before it
 	// concludes that there are none. It claims nothing meanwhile.
 	JoinWindow = 3 * time.Second
-	// rejoinWindow is the same for a box that leaves and joins again, and rejoinMax the same
-	// for one that does so repeatedly: a gossip that panics all the time must not keep the
-	// box from decisions for ever.
+	// rejoinWindow is the same after a restart of the gossip. rejoinMax bounds it when
+	// restarts follow each other: a gossip that panics all the time must not keep the box
+	// from decisions for ever.
 	rejoinWindow, rejoinMax = JoinWindow + 3*time.Second, 30 * time.Second
 )
 
@@ -58,9 +58,9 @@ func (s *self) kept(now time.Time) bool { return now.Sub(s.started) < s.machine.
 func (s *self) reset() { s.joined, s.wasJoined, s.gossiping = false, false, false }
 
 // rejoin makes the box join again, without getting less fit: the gossip is being restarted. The
-// members that it does not know then may be alive.
-func (s *self) rejoin(now time.Time) {
-	if s.joined {
+// members that it does not know then may be alive. fresh: this restart follows no other.
+func (s *self) rejoin(fresh bool, now time.Time) {
+	if s.joined || fresh {
 		s.joined, s.unjoined = false, now
 	}
 	s.deadline = now.Add(rejoinWindow)

@@ -17,7 +17,7 @@
 // a restart moves nothing. After that they have taken over, and yield when it is back.
 //
 // When only the gossip is restarted, by a reload or after a panic, the other members count
-// as before until it has found them, for six seconds at most, and nothing is decided.
+// as before until it has found them, or for six seconds, and nothing is decided.
 //
 // A box that becomes unfit publishes that at once. It releases a VIP a second later, when
 // the others have received the message, and only if a fit member serves the VIP.

@@ -30,8 +30,8 @@ func fleetKeys(m *Member) []schema.Key {
 	return []schema.Key{
 		{Path: "fleet", Type: schema.Table,
 			Doc: "The fleet: boxes that serve the same VIPs. Its members find each other via gossip and divide the VIPs without a leader. A reload applies all " +
-				"changes. With another name, member, bind, advertise, timing or allowed_cidrs the box leaves and rejoins. Until it has found the others, for " +
-				"6 s at most, its VIPs stay as they are."},
+				"changes. With another name, member, bind, advertise, timing or allowed_cidrs the box leaves and rejoins. Until it has found the others, or for " +
+				"6 s after the former gossip has ended, its VIPs stay as they are."},
 		{Path: "fleet.name", To: &m.Gossip.Fleet, Example: `"edge"`, Required: true, Check: parse.Name("fleet"),
 			Doc: "The name of the fleet: 1 to 63 of a-z, 0-9, - and ., the same on all members. Members ignore other fleets. It is sent unencrypted."},
 		{Path: "fleet.member", Type: schema.Text, Default: `""`,
