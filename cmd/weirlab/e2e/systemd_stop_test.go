@@ -123,9 +123,11 @@ func mustHave(t testing.TB, journal string, want ...string) {
 }
 
 // undisturbed does something to weir under load: no request fails, no connection is
-// cut, and the route never leaves the router's kernel.
+// cut, and the route never leaves the router's kernel. It waits for the session first: a router
+// that loses a session while it keeps the routes of the one before drops them.
 func (u *unit) undisturbed(t *testing.T, what string, do func()) {
 	t.Helper()
+	u.connected(t, false, 1)
 	watch, begin := watchRoutes(t, u.Host("router")), time.Now()
 	far, near := hold(t, u.client2, at(vip4, 7000)), hold(t, u.Host("near"), at(vip4, 7000))
 	h := startHammer(t, u.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
@@ -233,6 +235,7 @@ func (u *unit) inBackground(t testing.TB, args ...string) <-chan error {
 // unitStops stops box1 while it has a connection: the router sends all other clients to
 // box2, and the stop waits until the connection has ended.
 func unitStops(t *testing.T, u *unit) {
+	u.connected(t, false, 1)
 	near := hold(t, u.Host("near"), at(vip4, 7000))
 	var took time.Duration
 	said := u.since(t, func() {
