@@ -124,7 +124,7 @@ func mustHave(t testing.TB, journal string, want ...string) {
 
 // undisturbed does something to weir under load: no request fails, no connection is
 // cut, and the route never leaves the router's kernel. It waits for the session first: a router
-// that loses a session while it keeps the routes of the one before drops them.
+// that keeps routes deletes them when it loses the session a second time (RFC 4724, 4.2).
 func (u *unit) undisturbed(t *testing.T, what string, do func()) {
 	t.Helper()
 	u.connected(t, false, 1)
