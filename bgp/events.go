@@ -30,8 +30,8 @@ func (b *sessions) current() uint64 {
 // restarted is the reason when all sessions end because GoBGP is stopped: no router is to blame.
 const restarted = "weir restarted BGP: for another ASN, router ID or listener, since a port was free at last, or after an error; see the log"
 
-// stopped records that GoBGP is being stopped: all sessions end. It does not report that itself, and the next GoBGP
-// does not know the routers of ranges before they connect.
+// stopped records that GoBGP, if there is one, is being stopped: all sessions end. It does not report that itself, and
+// the next GoBGP does not know the routers of ranges before they connect.
 func (b *sessions) stopped(at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,7 +22,7 @@ type sessions struct {
 	recreateAfter time.Duration
 
 	mu       sync.Mutex
-	number   uint64 // how many GoBGPs have been stopped: only the present one's events count
+	number   uint64 // of the present GoBGP, the only one that counts: events and lines of a stopped one are ignored
 	peers    []Peer // with defaults
 	sessions map[netip.Addr]*session
 	restart  time.Duration

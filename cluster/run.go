@@ -91,7 +91,7 @@ func (f *Fleet) end(list *memberlist.Memberlist) {
 	if err := list.Shutdown(); err != nil {
 		f.log.Warn("fleet port not closed", "error", err)
 	}
-	// At last: after a panic, the table need not be sound.
+	// Last, since after a panic the table need not be sound.
 	f.locked(func() { f.joins.former = f.joins.former.with(members, &f.session) })
 }
 
