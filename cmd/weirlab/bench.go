@@ -32,7 +32,7 @@ Fails when weir breaks a promise: its ratio to ipvsadm, or the messages and prog
 that one change takes.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&kernel, "kernel", kernel, "what to boot: uml or qemu (which computes slowly: choose small sizes)")
+	cmd.Flags().StringVar(&kernel, "kernel", kernel, "where weir runs: uml, kvm, qemu (which computes slowly: choose small sizes), or host, this machine's own kernel, which the chapter nftables can use without IPVS")
 	cmd.Flags().IntSliceVar(&b.sizes, "services", b.sizes, "how many services, of 10 backends each; kube-proxy has the first number of them")
 	cmd.Flags().IntVar(&b.ports, "node-ports", b.ports, "how many NodePort Services, of 10 backends each; at most 2768")
 	cmd.Flags().IntVar(&b.rounds, "rounds", b.rounds, "how often to program each; the best counts, of either side")
@@ -44,18 +44,18 @@ that one change takes.`,
 		if short {
 			b.scale = shortScale
 		}
-		switch kernel {
-		case "uml":
-			b.kernel = lab.UML
-		case "qemu":
-			b.kernel = lab.Qemu
-		default:
-			return fmt.Errorf("--kernel %s: want uml or qemu", kernel)
+		at := slices.IndexFunc(benchKernels, func(k lab.Kernel) bool { return k.String() == kernel })
+		if at < 0 {
+			return fmt.Errorf("--kernel %s: want uml, kvm, qemu or host", kernel)
 		}
+		b.kernel = benchKernels[at]
 		return b.run(cmd.Context(), cmd.OutOrStdout(), os.Stderr)
 	}
 	return cmd
 }
+
+// benchKernels are those that a bench can choose.
+var benchKernels = []lab.Kernel{lab.UML, lab.KVM, lab.Qemu, lab.HostKernel}
 
 // scale is how much is measured.
 type scale struct {
@@ -233,13 +233,13 @@ func (b *bench) open(ctx context.Context) (err error) {
 }
 
 func (b *bench) header(ctx context.Context) error {
-	out, err := b.home.sh(ctx, "uname -r; nproc; ipvsadm --version")
+	out, err := b.home.sh(ctx, "uname -r; nproc; awk '/^MemTotal/{print int($2/1024)}' /proc/meminfo; ipvsadm --version | cut -d ' ' -f 1,2; nft --version | cut -d ' ' -f 1,2")
 	if err != nil {
 		return err
 	}
-	words := strings.SplitN(out, "\n", 3)
-	b.table.head(fmt.Sprintf("weir beside others in one boot: %s, kernel %s, %s CPU, 2 GiB; %s",
-		b.kernel, words[0], words[1], strings.Join(strings.Fields(words[2])[:2], " ")))
+	words := strings.SplitN(out, "\n", 4)
+	b.table.head(fmt.Sprintf("weir beside others in one boot: %s, kernel %s, %s CPU, %s MiB; %s",
+		b.kernel, words[0], words[1], words[2], strings.ReplaceAll(words[3], "\n", ", ")))
 	return nil
 }
 
