@@ -224,7 +224,9 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if b.weir, err = lab.Binary("weir/cmd/weir"); err != nil {
 		return err
 	}
-	if b.site, err = lab.Open(ctx, benchSite(b.kernel)); err != nil {
+	site := benchSite(b.kernel)
+	site.NoIPVS = slices.Equal(b.only, []string{"nftables"})
+	if b.site, err = lab.Open(ctx, site); err != nil {
 		return err
 	}
 	b.box = b.site.Box("box")

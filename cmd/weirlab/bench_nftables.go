@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"weir/cmd/weirlab/lab"
 )
 
 // nftBench is the bench of both products without IPVS, iptables and ipset.
@@ -142,6 +144,8 @@ func (b nftBench) lines(n int, ours nftStay, peer string, theirs nftStay) {
 	b.table.times("", ours.used.cpu, "  nft -f of weir's sets and maps", ours.floor, 0)
 	b.table.memory("  memory then", ours.used.rss, "", theirs.used.rss)
 	b.table.times("  endpoint changed until reached", median(ours.delays), "", median(theirs.delays), change)
-	b.table.counts("  netlink buffers to and fro", ours.cost.buffers, "", theirs.cost.buffers)
+	if b.kernel != lab.HostKernel {
+		b.table.counts("  netlink buffers to and fro", ours.cost.buffers, "", theirs.cost.buffers)
+	}
 	b.table.times("  a connection to a ClusterIP, median", ours.connect.median, "", theirs.connect.median, 0)
 }

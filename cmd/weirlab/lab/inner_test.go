@@ -105,12 +105,9 @@ func TestHostKernelBox(t *testing.T) {
 	if err := CheckHostKernel(); err != nil && !strings.Contains(err.Error(), "has no IPVS") {
 		t.Errorf("error %v, want it to say what the kernel lacks", err)
 	}
-	site := Site{Boxes: []Box{{Name: "box1", Kernel: HostKernel, Nets: Nets{"front": "10.1.0.1/24"}}}}
-	plans, err := site.parse()
-	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	l, err := open(ctx, plans)
+	l, err := Open(ctx, Site{NoIPVS: true, Boxes: []Box{{Name: "box1", Kernel: HostKernel, Nets: Nets{"front": "10.1.0.1/24"}}}})
 	must(t, err)
 	defer l.Close()
 	box := l.Box("box1")

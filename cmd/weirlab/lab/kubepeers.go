@@ -197,7 +197,7 @@ func (b *buildTalk) state() string {
 	defer b.mu.Unlock()
 	lines := bytes.Count(b.text.Bytes(), []byte("\n"))
 	fetched := bytes.Count(b.text.Bytes(), []byte("go: downloading "))
-	return fmt.Sprintf("%d modules fetched, %d packages of at most 1,600 compiled; linking comes last", fetched, lines-fetched)
+	return fmt.Sprintf("%d modules fetched, %d of about 2,000 packages compiled; linking comes last", fetched, lines-fetched)
 }
 
 func (b *buildTalk) tail() string {

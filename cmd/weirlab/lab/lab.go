@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -33,7 +34,11 @@ func Open(ctx context.Context, site Site) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("site: %w", err)
 	}
-	if err := Check(site.kernels()...); err != nil {
+	kernels := site.kernels()
+	if site.NoIPVS {
+		kernels = slices.DeleteFunc(kernels, func(k Kernel) bool { return k == HostKernel })
+	}
+	if err := Check(kernels...); err != nil {
 		return nil, err
 	}
 	return open(ctx, plans)

@@ -13,6 +13,8 @@ import (
 type Site struct {
 	Hosts []Host
 	Boxes []Box
+	// NoIPVS takes this machine's kernel for boxes even if it has no IPVS.
+	NoIPVS bool
 }
 
 // Host is a client, a backend, a router: a machine that shares the kernel of the one that carries the
