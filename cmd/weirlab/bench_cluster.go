@@ -90,7 +90,7 @@ func (b clusterBench) visit(ctx context.Context, e engine, n, changes int, rest 
 		}
 	}
 	b.report("  %s: one endpoint changed, %d times", e.name, changes)
-	measured, err := r.changes(ctx, changes, e.beat >= time.Second)
+	measured, err := r.changes(ctx, changes, e.rests)
 	if err != nil {
 		return s, err
 	}

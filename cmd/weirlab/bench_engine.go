@@ -20,7 +20,8 @@ type engine struct {
 	synced func(context.Context, *room) error
 	// beat is how often it is asked. kube-proxy is asked by a program that wants the
 	// processor too; weir's log is read outside of the box.
-	beat time.Duration
+	beat  time.Duration
+	rests bool // before each change, as long as it needs
 }
 
 const kubeconfig = "/tmp/bench/kubeconfig"
@@ -61,8 +62,12 @@ func (b *bench) byWeirWith(mode, more string) engine {
 // byKubeProxy is kube-proxy with the configuration that it has where none is given.
 func (b *bench) byKubeProxy(mode string) engine {
 	var proxy *lab.Proxy
+	beat := time.Second
+	if b.kernel == lab.HostKernel {
+		beat = 50 * time.Millisecond // this machine has processors for both
+	}
 	return engine{
-		name: "kube-proxy, " + mode, beat: time.Second,
+		name: "kube-proxy, " + mode, beat: beat, rests: true,
 		start: func(ctx context.Context, r *room) (err error) {
 			proxy, err = b.kube.LaunchProxy(ctx, b.box, lab.ProxyOptions{
 				Mode: mode, Netns: r.name, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix(noPods)},
@@ -103,7 +108,7 @@ func (r *room) awaits(ctx context.Context, e engine, c content) (got began, err 
 		if err := traffic.Pause(ctx, e.beat); err != nil {
 			return got, fmt.Errorf("%s: %w\n%s", e.name, err, r.daemon.Output())
 		}
-		if e.beat >= time.Second && got.last == 0 {
+		if e.rests && got.last == 0 {
 			counted, err := r.sh(ctx, first(c.script))
 			if err != nil {
 				return got, err

@@ -87,7 +87,7 @@ func (b nftBench) visit(ctx context.Context, e engine, n int, complete content) 
 	if s.connect, err = dataBench(b).knock(ctx, addrs); err != nil {
 		return s, err
 	}
-	measured, err := r.changes(ctx, b.changesAmongMany, e.beat >= time.Second)
+	measured, err := r.changes(ctx, b.changesAmongMany, e.rests)
 	if err != nil {
 		return s, err
 	}
