@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir/lb"
+	"weir/lb/health"
 )
 
 // unit serves programs at a new socket until the end of the test.
@@ -124,6 +128,29 @@ func TestNothingStaysBehind(t *testing.T) {
 		if time.Since(began) > patience {
 			t.Fatal("the child of a canceled program runs")
 		}
+	}
+}
+
+// TestHungCheckFails checks a backend by a program that hangs in another process group, as with the
+// command timeout. That group keeps the output open, and the check fails nevertheless.
+func TestHungCheckFails(t *testing.T) {
+	c := health.New(health.Options{Run: unit(t).Check})
+	c.Set([]health.Group{{
+		Service: lb.ServiceID{Name: "web"}, Quorum: 1,
+		Check: health.Check{Kind: health.Exec, Argv: []string{"/bin/sh", "-c", "timeout 1000 sleep 1000; exit 0"},
+			Interval: time.Second, Timeout: 300 * time.Millisecond, Rise: 1, Fall: 1},
+		Ports: []lb.Port{{Port: 80, Proto: lb.TCP, Backends: []lb.Backend{{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 1}}}},
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	limit, stop := context.WithTimeout(ctx, patience/3)
+	defer stop()
+	_ = c.Ready(limit) // the state is compared below
+	cancel()
+	must(t, <-done)
+	if b := c.Backends()[0]; b.State != "down" {
+		t.Errorf("the backend of a program that hangs is %s: %s; %+v", b.State, b.Error, c.Stats())
 	}
 }
 
