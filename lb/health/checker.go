@@ -53,7 +53,7 @@ type Totals struct {
 	// Checks counts results, Failures the failed ones.
 	Checks, Failures uint64
 	// Void counts checks without a result: this box had no file or memory left, did not get to run,
-	// or drops the replies of VIPs.
+	// could not run a program, or drops the replies of VIPs.
 	Void uint64
 }
 
@@ -215,6 +215,7 @@ func (s *backendState) status() Backend {
 		Backend:  s.addr,
 		AtVIPs:   len(p.check.VIPs) > 0,
 		State:    s.state.String(),
+		Void:     p.void(),
 		Since:    s.since,
 		Error:    p.problem,
 		Checked:  p.checked,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -377,14 +378,15 @@ func TestFaultOfThisBoxIsNoResult(t *testing.T) {
 				time.Sleep(2 * time.Second) // four times the timeout
 				return nil, ctx.Err()
 			}
-		}, "connect 10.0.0.1:80: no answer within 500ms"},
+		}, "the check took 2s: connect 10.0.0.1:80: no answer within 500ms"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
 				w := newWorld()
 				dial := w.dial
-				c := New(Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				c := New(Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 					w.mu.Lock()
 					d := dial
 					w.mu.Unlock()
@@ -403,8 +405,19 @@ func TestFaultOfThisBoxIsNoResult(t *testing.T) {
 				if got.Checks != 1 || got.Void < 20 {
 					t.Errorf("stats %+v, want 1 check and many void ones", got)
 				}
-				if got := c.Backends()[0].Error; got != tt.want {
-					t.Errorf("error %q, want %q", got, tt.want)
+				if got := c.Backends()[0]; got.Error != tt.want || !got.Void {
+					t.Errorf("error %q, void %v, want %q, true", got.Error, got.Void, tt.want)
+				}
+				if n := strings.Count(log.String(), "checks without a result"); n != 1 {
+					t.Errorf("%d warnings, want 1:\n%s", n, log.String())
+				}
+				w.mu.Lock()
+				dial = w.dial
+				w.broken = map[string]error{}
+				w.mu.Unlock()
+				after(3 * time.Second)
+				if c.Backends()[0].Void {
+					t.Error("a check with a result is void")
 				}
 			})
 		})

@@ -106,7 +106,9 @@ type Backend struct {
 	AtVIPs bool
 	// State is "up", "down" or "unknown" before the first check.
 	State string
-	// Since is the time of the last transition, Error that of the last failed check.
+	// Void is set if the last checks had no result (Totals.Void); State is out of date then.
+	Void bool
+	// Since is the time of the last transition, Error that of the last failed or void check.
 	Since time.Time
 	Error string
 	// Checked is the end of the last check, Took its duration.

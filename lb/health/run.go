@@ -3,7 +3,9 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -14,8 +16,12 @@ import (
 // valid interval.
 const retryInterval = time.Second
 
-// warnInterval is the time after which a lasting fault of this box is logged again.
-const warnInterval = time.Hour
+// warnInterval is the time after which a lasting fault of this box is logged again. Each fault is
+// logged once until then, and mostWarnings of them: their texts may have the addresses of backends.
+const (
+	warnInterval = time.Hour
+	mostWarnings = 10
+)
 
 // result is the outcome of a job.
 type result struct {
@@ -88,6 +94,9 @@ func (c *Checker) store(ctx context.Context, r result) {
 		// Ended by the end of Run, so repeated first in the next one.
 		c.table.requeue(r.probe, r.started)
 	case r.err != nil && localFault(r.err, r.took, r.probe.check.Timeout):
+		if !lacksMeans(r.err) {
+			a.problem = fmt.Sprintf("the check took %s: %s", r.took.Round(100*time.Millisecond), a.problem)
+		}
 		c.table.discard(a, a.ended.Add(min(retryInterval, r.probe.check.Interval)))
 	default:
 		transitions = c.table.finish(a, due)
@@ -95,6 +104,7 @@ func (c *Checker) store(ctx context.Context, r result) {
 	if !wasReady {
 		c.markReady()
 	}
+	void := r.probe.void()
 	c.mu.Unlock()
 
 	if len(transitions) > 0 {
@@ -103,20 +113,20 @@ func (c *Checker) store(ctx context.Context, r result) {
 	for _, t := range transitions {
 		c.report(t, a.problem)
 	}
-	if errors.Is(r.err, lb.ErrRepliesDropped) {
-		c.warn(r)
+	// A missing virtual server is a failed operation, or one that is still to come.
+	if void && !errors.Is(r.err, lb.ErrNoCheckServer) {
+		c.warn(a)
 	}
 }
 
-// warn logs that this box drops the replies of VIPs, once in a while for all backends behind an
-// interface.
-func (c *Checker) warn(r result) {
-	fault := problem(r.err)
-	if last, ok := c.warned[fault]; ok && time.Since(last) < warnInterval {
+// warn logs that a check has no result, once in a while for all backends with this fault.
+func (c *Checker) warn(a answer) {
+	maps.DeleteFunc(c.warned, func(_ string, last time.Time) bool { return time.Since(last) >= warnInterval })
+	if _, ok := c.warned[a.problem]; ok || len(c.warned) >= mostWarnings {
 		return
 	}
-	c.warned[fault] = time.Now()
-	c.log.Warn("checks of VIPs without a result", "error", fault, "service", r.probe.target.service.String(), "backend", r.probe.target.address)
+	c.warned[a.problem] = time.Now()
+	c.log.Warn("checks without a result", "error", a.problem, "service", a.probe.target.service.String(), "backend", a.probe.target.address)
 }
 
 // report logs a transition. A first state up is logged at level debug: with thousands of

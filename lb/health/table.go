@@ -76,6 +76,7 @@ type probe struct {
 	backends []*backendState
 
 	problem          string // of the last check that failed
+	voids            int    // checks in a row without a result
 	checked          time.Time
 	took             time.Duration
 	checks, failures uint64
@@ -148,7 +149,7 @@ func (t *table) finish(a answer, due time.Time) []transition {
 		return nil
 	}
 	p.checks++
-	p.checked, p.took = a.ended, a.took
+	p.checked, p.took, p.voids = a.ended, a.took, 0
 	if a.problem != "" {
 		p.failures++
 		p.problem = a.problem
@@ -160,8 +161,16 @@ func (t *table) finish(a answer, due time.Time) []transition {
 func (t *table) discard(a answer, due time.Time) {
 	t.totals.Void++
 	a.probe.problem = a.problem
+	a.probe.voids++
 	t.requeue(a.probe, due)
 }
+
+// lastingVoids is the number of checks in a row without a result that are a problem: a single one may
+// have begun before the kernel had its virtual server, or when a session was replaced.
+const lastingVoids = 3
+
+// void reports whether the checks of p have had no result for a while.
+func (p *probe) void() bool { return p.voids >= lastingVoids }
 
 func (t *table) judge(p *probe, result state) (transitions []transition) {
 	for _, s := range p.backends {

@@ -128,7 +128,7 @@ func TestDroppedRepliesAreNoResult(t *testing.T) {
 				if got := map[bool]string{true: "up", false: "down"}[len(down) == 0]; got != tt.want {
 					t.Errorf("the backends are %s, want %s", got, tt.want)
 				}
-				if n := strings.Count(log.String(), "checks of VIPs without a result"); n != map[string]int{"up": 1, "down": 0}[tt.want] {
+				if n := strings.Count(log.String(), "checks without a result"); n != map[string]int{"up": 1, "down": 0}[tt.want] {
 					t.Errorf("%d warnings:\n%s", n, &log)
 				}
 			})
