@@ -8,6 +8,7 @@ import (
 	"weir/cmd/weir/internal/addresses"
 	"weir/cmd/weir/internal/kube"
 	"weir/cmd/weir/internal/membership"
+	"weir/cmd/weir/internal/query"
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
@@ -48,16 +49,7 @@ func (p *published) statusWith(pools *status.Addresses) status.Status {
 		s.State, s.Problems = status.Starting, []status.Problem{{Code: status.ProblemStarting, Text: "the first state is not in the kernel yet"}}
 		return s
 	}
-	for _, x := range p.target.checks.Backends() {
-		switch x.State {
-		case "up":
-			s.Backend.Up++
-		case "down":
-			s.Backend.Down++
-		default:
-			s.Backend.Unknown++
-		}
-	}
+	s.Backend = query.CountBackends(p.target.checks)
 	s.Backend.Draining = len(s.Drains)
 	s.Clusters = v.clusterStatuses()
 	s.BGP = p.steering.announcer.Reader().Status()

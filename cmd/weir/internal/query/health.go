@@ -12,6 +12,25 @@ import (
 	"weir/lb/linux"
 )
 
+// CountBackends counts the checked backends by state.
+func CountBackends(checks *health.Checker) (out status.Backends) {
+	checks.Each(func(x health.Backend) {
+		switch x.State {
+		case "up":
+			out.Up++
+		case "down":
+			out.Down++
+		default:
+			out.Unknown++
+		}
+		if x.Void {
+			out.Void++
+			out.VoidError = x.Error
+		}
+	})
+	return out
+}
+
 // Health returns the results of all checks, and the Services without a check.
 func Health(checks *health.Checker, owners *Owners) status.Health {
 	doc := status.Health{Backends: []status.CheckedBackend{}, Unchecked: []status.Unchecked{}}
@@ -22,7 +41,7 @@ func Health(checks *health.Checker, owners *Owners) status.Health {
 			address = "vip"
 		}
 		doc.Backends = append(doc.Backends, status.CheckedBackend{
-			Service: x.Service.String(), Port: x.Port.String(), Backend: x.Backend.String(), Address: address, State: x.State, Since: x.Since,
+			Service: x.Service.String(), Port: x.Port.String(), Backend: x.Backend.String(), Address: address, State: x.State, Since: x.Since, Void: x.Void,
 			Checked: x.Checked, Duration: x.Took.Seconds(), Error: x.Error, Checks: x.Checks, Failures: x.Failures, Flaps: x.Flaps,
 			QuorumLost: verdicts[x.Service].Lost[lb.FamilyPort{Port: x.Port, Family: lb.FamilyOf(x.Backend.Addr())}],
 		})
@@ -60,7 +79,7 @@ func ShowHealth(doc *status.Services, owners *Owners, checked []health.Backend, 
 			}
 			if ok {
 				s.Health = x.State
-				if x.State != "up" {
+				if x.State != "up" || x.Void {
 					s.Error = x.Error
 				}
 			}

@@ -1,8 +1,14 @@
 package query
 
 import (
+	"context"
+	"errors"
 	"net/netip"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/status"
@@ -42,6 +48,60 @@ backends = ["10.0.0.1"]
 			t.Errorf("%s: health %q, want %q", doc.Frontends[i].Key, got, want)
 		}
 	}
+}
+
+// TestChecksWithoutAResultAreShown cannot run the program of a check: the last good result is out of date.
+func TestChecksWithoutAResultAreShown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var broken atomic.Bool
+		checks := health.New(health.Options{Run: func(context.Context, health.Program) (int, string, error) {
+			if broken.Load() {
+				return 0, "", errors.New("no such socket")
+			}
+			return 0, "", nil
+		}})
+		checks.Set(parse(t, `
+[daemon]
+allow_exec = true
+[[service]]
+name = "a"
+vips = ["192.0.2.1"]
+ports = [80]
+backends = ["10.0.0.1"]
+[service.check]
+type = "exec"
+exec = ["/bin/check"]
+`).Checks)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- checks.Run(ctx) }()
+		time.Sleep(time.Second)
+		broken.Store(true)
+		time.Sleep(time.Minute)
+		stop()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		want := status.Backends{Up: 1, Void: 1, VoidError: "program not run: no such socket"}
+		if got := CountBackends(checks); got != want {
+			t.Errorf("counted %+v, want %+v", got, want)
+		}
+		doc := Health(checks, NewOwners(lb.NewReconciler(&lb.Fake{}, lb.Options{}, config.Source), nil))
+		if b := doc.Backends[0]; !b.Void || b.Error != want.VoidError || doc.Line() != "0 of 1 backends are down, and the checks of 1 have no result" {
+			t.Errorf("%s: %+v", doc.Line(), b)
+		}
+		s := status.Status{Backend: want}
+		s.Judge(time.Now())
+		if got := s.Line(); got != "weir is degraded: the checks of 1 of 1 backend have no result: program not run: no such socket" {
+			t.Error(got)
+		}
+		var table strings.Builder
+		doc.Table(&table, time.Now())
+		if !strings.Contains(table.String(), "no result: program not run: no such socket") {
+			t.Errorf("no error in\n%s", table.String())
+		}
+	})
 }
 
 // TestExplanationHasTheErrorsOfChecks shows the error of the Service that has the frontend.

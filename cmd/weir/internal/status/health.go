@@ -31,11 +31,14 @@ type CheckedBackend struct {
 	// State is up, down, or unknown before the first check; Since is when it became so.
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
+	// Void is set if the checks have had no result for a while because of this box: then State is out of
+	// date.
+	Void bool `json:"void,omitempty"`
 	// Checked is the end of the last check, Duration its duration in seconds.
 	Checked  time.Time `json:"checked,omitzero"`
 	Duration float64   `json:"duration_seconds"`
-	// Error is the error of the last failed check; of a backend that is up it is past,
-	// or did not happen often enough yet.
+	// Error is the error of the last check that failed or had no result. Of a backend that is up it
+	// is past, or did not happen often enough yet.
 	Error    string `json:"error,omitempty"`
 	Checks   uint64 `json:"checks_total"`   // since the start
 	Failures uint64 `json:"failures_total"` // since the start
@@ -91,9 +94,13 @@ func (h Health) Line() string {
 	}
 	n := map[string]int{}
 	for _, b := range h.Backends {
-		n[b.State]++
+		if n[b.State]++; b.Void {
+			n["void"]++
+		}
 	}
 	switch {
+	case n["void"] > 0:
+		return fmt.Sprintf("%d of %d backends are down, and the checks of %d have no result", n["down"], len(h.Backends), n["void"])
 	case n["down"] > 0:
 		return fmt.Sprintf("%d of %d backends are down", n["down"], len(h.Backends))
 	case n["unknown"] > 0:
@@ -136,7 +143,10 @@ func (b CheckedBackend) since(now time.Time) string {
 // problem describes the problem of a backend or its port.
 func (b CheckedBackend) problem() string {
 	var out []string
-	if b.State != "up" && b.Error != "" {
+	switch {
+	case b.Void:
+		out = append(out, "no result: "+b.Error)
+	case b.State != "up" && b.Error != "":
 		out = append(out, b.Error)
 	}
 	if b.QuorumLost {

@@ -33,6 +33,7 @@ const (
 	ProblemOperations   ProblemCode = "operations-failed"
 	ProblemNotes        ProblemCode = "notes"
 	ProblemBackends     ProblemCode = "backends-down"
+	ProblemChecks       ProblemCode = "checks-void"
 )
 
 // problem returns a Problem with a formatted text.

@@ -132,6 +132,10 @@ type Backends struct {
 	Down     int `json:"down"`     // their checks fail
 	Unknown  int `json:"unknown"`  // no check has ended yet
 	Draining int `json:"draining"` // removed, with connections left
+	// Void counts those with checks that have had no result for a while because of this box,
+	// VoidError is the error of one of them.
+	Void      int    `json:"void"`
+	VoidError string `json:"void_error,omitempty"`
 }
 
 // Note is a request of a Service that weir could not fulfil.
@@ -230,6 +234,9 @@ func (s *Status) Judge(now time.Time) {
 	}
 	if b := s.Backend; b.Down > 0 {
 		add(ProblemBackends, "%d of %s down", b.Down, text.Count(b.Up+b.Down+b.Unknown, "backend"))
+	}
+	if b := s.Backend; b.Void > 0 {
+		add(ProblemChecks, "the checks of %d of %s have no result: %s", b.Void, text.Count(b.Up+b.Down+b.Unknown, "backend"), b.VoidError)
 	}
 	if len(s.Problems) > 0 {
 		s.State = Degraded
