@@ -13,8 +13,8 @@
 //	weir confirm     is in force             refused
 //	reload --back    returns                 refused
 //	reload           changes the trial       loads the file, for good
-//	start            returns in any case     the old configuration, unless the files
-//	                                         have changed and are valid
+//	start            returns in any case     the old configuration, unless the TOML
+//	                                         files have changed and are valid
 //
 // weir never writes the files of the user. A failed return is retried every five seconds.
 package rollback
@@ -46,7 +46,7 @@ type Trial struct {
 	// Back is the time of the rollback, and Reason its reason; zero while on trial.
 	Back   time.Time `json:"back,omitzero"`
 	Reason string    `json:"reason,omitempty"`
-	// File is the digest of the files on trial.
+	// File is the TextDigest of the files on trial; earlier versions wrote their Digest.
 	File string `json:"file"`
 
 	cfg   *config.Config // of Old
@@ -92,7 +92,7 @@ type Candidate struct {
 // Load returns the trial with c in force instead of inForce, which was loaded at loaded. A reload during a trial is on
 // trial too: only weir confirm confirms, and a rollback returns to the begin of the trial.
 func (t Trial) Load(c Candidate, inForce *load.Copy, loaded, now time.Time) (Trial, error) {
-	file := c.Copy.Digest()
+	file := c.Copy.TextDigest()
 	switch {
 	case t.On():
 		t.File = file
@@ -102,7 +102,7 @@ func (t Trial) Load(c Candidate, inForce *load.Copy, loaded, now time.Time) (Tri
 		return t, nil
 	case c.Within == 0:
 		return Trial{}, nil
-	case file == inForce.Digest():
+	case c.Copy.Digest() == inForce.Digest():
 		return t, errors.New("the files are in force already, so there is nothing to confirm")
 	}
 	old, err := inForce.Config()
@@ -141,19 +141,20 @@ func (t Trial) Status(c *status.Config) {
 // force. file and err are the results of load.Open.
 //
 // A trial may have ended the daemon, so a start ends the trial at any time. After that the old configuration is in force
-// until the files are different and valid.
+// until the TOML files are different and valid.
 func (t Trial) start(file *load.Copy, err error, now time.Time) (Trial, bool) {
 	switch {
 	case t.On() && now.Before(t.Ends):
 		t = t.Return(now, endedOn)
 	case t.On():
 		t = t.Return(now, t.NotConfirmed())
-	case t.RolledBack() && t.File == file.Digest(), t.RolledBack() && err != nil:
+	case t.RolledBack() && err != nil:
 		return t, true
+	case t.RolledBack() && (t.File == file.TextDigest() || t.File == file.Digest()):
 	default:
 		return Trial{}, false
 	}
-	t.File = file.Digest()
+	t.File = file.TextDigest()
 	return t, true
 }
 

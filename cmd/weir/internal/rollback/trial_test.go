@@ -2,6 +2,7 @@ package rollback
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -40,9 +41,9 @@ func tried(t *testing.T) Trial {
 
 func TestATrialBeginsAndGoesOn(t *testing.T) {
 	t.Parallel()
-	begun := Trial{Old: oldCopy, Loaded: minutes(-60), Began: noon, Ends: minutes(5), File: newCopy.Digest()}
+	begun := Trial{Old: oldCopy, Loaded: minutes(-60), Began: noon, Ends: minutes(5), File: newCopy.TextDigest()}
 	more := begun
-	more.File = newerCopy.Digest()
+	more.File = newerCopy.TextDigest()
 	longer := more
 	longer.Ends = minutes(9)
 	again := begun
@@ -116,10 +117,14 @@ func TestWhatAStartTakes(t *testing.T) {
 	t.Parallel()
 	on := tried(t)
 	gone := on.Return(minutes(5), "not confirmed by 12:05:00")
+	earlier, renewed := gone, *newCopy
+	earlier.File = newCopy.Digest()
+	renewed.Files = maps.Clone(newCopy.Files)
+	renewed.Files["/etc/ssl/ca.pem"] = []byte("renewed")
 	invalid := errors.New("invalid")
 	back := func(x Trial, at time.Time, why string, file *load.Copy) Trial {
 		x = x.Return(at, why)
-		x.File = file.Digest()
+		x.File = file.TextDigest()
 		return x
 	}
 	for _, tt := range []struct {
@@ -136,6 +141,8 @@ func TestWhatAStartTakes(t *testing.T) {
 		{"after it", on, newCopy, nil, minutes(9), back(on, minutes(9), "not confirmed by 12:05:00", newCopy), true},
 		{"during it, and the file is another one", on, newerCopy, nil, minutes(1), back(on, minutes(1), endedOn, newerCopy), true},
 		{"once it went back", gone, newCopy, nil, minutes(9), gone, true},
+		{"and a file of certificates is renewed", gone, &renewed, nil, minutes(9), gone, true},
+		{"which an earlier version has stored", earlier, newCopy, nil, minutes(9), gone, true},
 		{"and the file says something new", gone, newerCopy, nil, minutes(9), Trial{}, false},
 		{"and that is invalid", gone, newerCopy, invalid, minutes(9), gone, true},
 	} {

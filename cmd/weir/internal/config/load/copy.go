@@ -63,9 +63,22 @@ func (c *Copy) Config() (*config.Config, error) { return Parse(c.Name, c.Files[c
 func (c *Copy) Effective() (*Effective, error) { return Show(c.Name, c.Files[c.Name], c) }
 
 // Digest returns a text that is the same only for copies of the same files.
-func (c *Copy) Digest() string {
+func (c *Copy) Digest() string { return c.digest(slices.Collect(maps.Keys(c.Files))) }
+
+// TextDigest returns a text that is the same only for copies of the same main file and includes: others,
+// such as certificates, are renewed by programs.
+func (c *Copy) TextDigest() string {
+	names := []string{c.Name}
+	for _, found := range c.Found {
+		names = append(names, found...)
+	}
+	return c.digest(names)
+}
+
+func (c *Copy) digest(names []string) string {
+	slices.Sort(names)
 	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
+	for _, name := range slices.Compact(names) {
 		fmt.Fprintf(h, "%q %d\n%s\n", name, len(c.Files[name]), c.Files[name])
 	}
 	return hex.EncodeToString(h.Sum(nil))

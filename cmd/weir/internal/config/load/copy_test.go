@@ -2,6 +2,7 @@ package load
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,8 +39,16 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 	if diff := compare(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if back.Digest() != c.Digest() {
+	if back.Digest() != c.Digest() || back.TextDigest() != c.TextDigest() {
 		t.Error("the copy of a copy has another digest")
+	}
+	for file, isText := range map[string]bool{"weir.toml": true, "conf.d/a.toml": true, "password": false, "key": false} {
+		changed := *c
+		changed.Files = maps.Clone(c.Files)
+		changed.Files[filepath.Join(dir, file)] = []byte("another")
+		if changed.Digest() == c.Digest() || changed.TextDigest() == c.TextDigest() == isText {
+			t.Errorf("another %s: the digests are %s and %s", file, changed.Digest(), changed.TextDigest())
+		}
 	}
 	for file := range c.Files {
 		if strings.HasPrefix(file, "/proc/") || strings.HasSuffix(file, "kubeconfig") {
