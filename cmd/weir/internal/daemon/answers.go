@@ -19,6 +19,7 @@ import (
 	"weir/cmd/weir/internal/drain"
 	"weir/cmd/weir/internal/eventlog"
 	"weir/cmd/weir/internal/kernelmode"
+	"weir/cmd/weir/internal/kube"
 	"weir/cmd/weir/internal/metrics"
 	"weir/cmd/weir/internal/query"
 	"weir/cmd/weir/internal/status"
@@ -152,11 +153,11 @@ func (a *answers) web() api.Web {
 func (a *answers) condition() api.Condition {
 	v := a.published.view.Load()
 	c := api.Condition{Alive: a.published.isAlive(), Line: a.published.status().Line()}
-	c.Healthy = a.published.isHealthy() && !v.isLeaving() && !v.isDrained()
+	c.Healthy = a.published.isHealthy() && !kube.NodeLeaves(v.clusters) && !v.isDrained()
 	switch {
 	case !c.Alive:
 		c.Line = "weir hangs: its main loop has not run for two sync periods and a minute"
-	case v.isLeaving():
+	case kube.NodeLeaves(v.clusters):
 		c.Line = "this Node leaves its cluster: " + c.Line
 	}
 	return c

@@ -73,7 +73,7 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	tasks.Go(func() error { return b.sources.pools.Run(life) })
 	tasks.Go(func() error { return b.passes.counter.Run(life) })
 	tasks.Go(func() error { return b.passes.auditor.Run(life) })
-	tasks.Go(func() error { return b.loop(life) })
+	tasks.Go(func() error { return b.loop(life, ctx) })
 	err = tasks.Wait()
 	b.sources.clusters.Stop()
 	b.steering.fleet.Stop()

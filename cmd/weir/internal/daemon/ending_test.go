@@ -109,3 +109,25 @@ func TestADaemonEndsOnRequest(t *testing.T) {
 		}
 	})
 }
+
+// TestASignalEndsAStart has a signal while the first checks run, which need a long time: the end waits for none of them, and
+// nothing is written.
+func TestASignalEndsAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := idleConcurrent(t)
+		c.target.cfg.Services, c.target.cfg.Checks = parse(t, twoServices).Services, parse(t, twoServices).Checks
+		c.target.cfg.Daemon.OnStop = config.StopCleansUp
+		ending, signal := context.WithCancel(t.Context())
+		c.run(t, ending)
+		time.Sleep(time.Second)
+		signal()
+		began := time.Now()
+		must(t, <-c.ended)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it ended after %s", took)
+		}
+		if ops := c.target.rec.Have().Len(); ops != 0 || !c.shutdown.cleansUp {
+			t.Errorf("%d objects were written, and the end does %+v", ops, c.shutdown)
+		}
+	})
+}

@@ -141,6 +141,15 @@ const quietBox = oneRouter + "[kernel]\nsync_period = \"24h\"\n[defaults]\ndrain
 
 func newConcurrent(t *testing.T) *concurrent {
 	t.Helper()
+	c := idleConcurrent(t)
+	c.run(t, t.Context())
+	synctest.Wait()
+	return c
+}
+
+// idleConcurrent is a box that has not been started yet.
+func idleConcurrent(t *testing.T) *concurrent {
+	t.Helper()
 	m := newMember(t, quietBox)
 	b := m.box
 	c := &concurrent{member: m, kernel: &lb.Fake{}, last: map[string][]lb.Service{}, ended: make(chan error, 1), land: newLand(t)}
@@ -154,13 +163,17 @@ func newConcurrent(t *testing.T) *concurrent {
 	b.target.rec = lb.NewReconciler(c.kernel, b.target.options(b.target.cfg, kernelmode.Node{}), kernelmode.Sources(b.target.cfg)...)
 	c.page = b.commands.handler()
 	b.passes.publish()
+	return c
+}
+
+// run starts it. The end of ending is that of the process.
+func (c *concurrent) run(t *testing.T, ending context.Context) {
 	ctx, end := context.WithCancel(t.Context())
 	c.end = end
-	go func() { _ = b.passes.auditor.Run(ctx) }()
-	go func() { _ = b.passes.counter.Run(ctx) }()
-	go func() { c.ended <- b.loop(ctx) }()
-	synctest.Wait()
-	return c
+	go func() { _ = c.passes.auditor.Run(ctx) }()
+	go func() { _ = c.passes.counter.Run(ctx) }()
+	go func() { defer end(); c.awaitEnd(ending, ctx) }()
+	go func() { c.ended <- c.loop(ctx, ending) }()
 }
 
 // configurable returns a real kernel of no family: it takes configurations, and changes nothing.

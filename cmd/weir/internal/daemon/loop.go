@@ -13,23 +13,25 @@ import (
 )
 
 // loop owns the Reconciler. It begins when every backend with a check has its first result, so that no unchecked
-// backend gets traffic.
-func (b *box) loop(ctx context.Context) error {
+// backend gets traffic. The end of ending interrupts that: then it only runs functions until ctx ends.
+func (b *box) loop(ctx, ending context.Context) error {
+	starting, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(ending, stop)()
 	b.sources.clusters.Set(ctx, kube.Configs(b.target.cfg, b.opts.Version, b.target.mode))
 	b.sources.pools.Follow(b.sources.clusters.Real())
 	b.steering.configure()
 	b.steering.decide(nil, time.Now())
-	b.firstChecks(ctx)
-	if ctx.Err() != nil {
-		return nil // before weir began: not a failure
-	}
-	b.target.rec.SetHealth(b.target.checks.Health())
-	b.sources.update(lb.Update{Source: config.Source, Put: b.target.cfg.Services, Synced: true}, b.target.rec.Update)
-	b.sources.receive()
-	b.target.keepUnreachable(ctx)
-	b.target.causes.Add("the start")
-	if err := b.passes.audit(ctx); err != nil {
+	if err := b.begin(starting); err != nil {
 		return err
+	}
+	for begun := starting.Err() == nil; !begun; {
+		select {
+		case <-ctx.Done():
+			return nil // not a failure
+		case f := <-b.calls:
+			f()
+		}
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -76,15 +78,22 @@ func (b *box) loop(ctx context.Context) error {
 	}
 }
 
-// firstChecks begins to check, and waits until each backend has been asked
-// once; until then the kernel stays as it is.
-func (b *box) firstChecks(ctx context.Context) {
-	if len(b.target.cfg.Checks) == 0 {
-		return
+// begin waits until each backend has been asked once, and makes the first pass; until then the kernel stays as it is.
+func (b *box) begin(ctx context.Context) error {
+	if len(b.target.cfg.Checks) > 0 {
+		_ = b.target.rec.Adopt(ctx) // the first pass tries again, and reports a kernel that can't be read
+		b.target.checks.Set(b.target.cfg.ChecksWith(b.target.rec.Have()))
+		b.target.awaitChecks(ctx)
 	}
-	_ = b.target.rec.Adopt(ctx) // the first pass tries again, and reports a kernel that can't be read
-	b.target.checks.Set(b.target.cfg.ChecksWith(b.target.rec.Have()))
-	b.target.awaitChecks(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	b.target.rec.SetHealth(b.target.checks.Health())
+	b.sources.update(lb.Update{Source: config.Source, Put: b.target.cfg.Services, Synced: true}, b.target.rec.Update)
+	b.sources.receive()
+	b.target.keepUnreachable(ctx)
+	b.target.causes.Add("the start")
+	return b.passes.audit(ctx)
 }
 
 // updateFleet takes a change outside: of a member, an interface, or a session.

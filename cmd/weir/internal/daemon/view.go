@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -72,15 +71,6 @@ func (v *view) clusterStatuses() []status.Cluster {
 		out[i] = now.Doc(v.served[now.Name])
 	}
 	return out
-}
-
-// isLeaving reports whether the box's own Node is being deleted, or about to be by the cluster autoscaler: load balancers
-// in front of it must send new clients elsewhere, while it serves its open connections (KEP-3836).
-func (v *view) isLeaving() bool {
-	return slices.ContainsFunc(v.clusters, func(f *kube.Follower) bool {
-		s := f.Snapshot()
-		return s.Node != "" && s.Status.NodeLeaving
-	})
 }
 
 // isDrained reports whether the whole box is drained, so that external load balancers steer clients elsewhere too.

@@ -94,6 +94,15 @@ func (f *Follower) Snapshot() Snapshot {
 	return s
 }
 
+// NodeLeaves reports whether the box's own Node is being deleted, or about to be by the cluster autoscaler: load balancers
+// in front of it must send new clients elsewhere, while it serves its open connections (KEP-3836).
+func NodeLeaves(followers []*Follower) bool {
+	return slices.ContainsFunc(followers, func(f *Follower) bool {
+		s := f.Snapshot()
+		return s.Node != "" && s.Status.NodeLeaving
+	})
+}
+
 // Set follows the clusters of a configuration. A cluster with a changed block is restarted, and its Services stay
 // as they are until it has synced; the others go on.
 func (c *Clusters) Set(ctx context.Context, wanted []k8ssync.Config) {
