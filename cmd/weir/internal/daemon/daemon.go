@@ -55,7 +55,7 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 	b.answers.recent = lately
 	b.hooks = hooks.New(opts.Log, cfg.Hooks, b.metrics.Hooked)
 	kernelmode.WarnTunnels(cfg, mode, opts.Log)
-	if err := kernelmode.SetTimeouts(ctx, kernel, mode, kernelmode.Timeouts(cfg), opts.Log); err != nil {
+	if err := b.target.timeouts.Set(ctx, kernel, mode, cfg, opts.Log); err != nil {
 		return errors.Join(err, socket.Close(), api.Close(sites))
 	}
 	defer b.hooks.Start(ctx, lately, b.published.status)() // it gets the last events, of b.stop

@@ -105,10 +105,8 @@ func (b *box) updateFleet(ctx context.Context, now time.Time) {
 
 // apply brings a configuration into force.
 func (b *box) apply(ctx context.Context, cfg *config.Config) error {
-	if t := kernelmode.Timeouts(cfg); t != kernelmode.Timeouts(b.target.cfg) {
-		if err := kernelmode.SetTimeouts(ctx, b.target.kernel, b.target.mode, t, b.log); err != nil {
-			return err
-		}
+	if err := b.target.timeouts.Set(ctx, b.target.kernel, b.target.mode, cfg, b.log); err != nil {
+		return err
 	}
 	if !slices.Equal(cfg.Kernel.DecapsulateFrom, b.target.cfg.Kernel.DecapsulateFrom) {
 		kernelmode.WarnTunnels(cfg, b.target.mode, b.log)

@@ -27,7 +27,7 @@ type telemetry struct {
 }
 
 // target is the configuration in force, and the kernel, the checks and the Reconciler that it configures. The loop owns
-// cfg, rec, node, unreachable, changes and causes.
+// cfg, rec, node, timeouts, unreachable, changes and causes.
 type target struct {
 	*telemetry
 	kernel *linux.Kernel
@@ -37,6 +37,8 @@ type target struct {
 	cfg    *config.Config
 	rec    *lb.Reconciler
 	node   kernelmode.Node // the box's own
+	// timeouts has those of IPVS, to set others.
+	timeouts kernelmode.Timeouts
 	// unreachable are the prefixes in which the kernel refuses the addresses that no Service has.
 	unreachable []netip.Prefix
 	changes     generations // of inputs

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,26 +44,6 @@ func selectRules(ctx context.Context, cfg *config.Config, m *Mode, log *slog.Log
 	if m.NFTables = use; !use {
 		log.Info("iptables has the rules, not nftables", "reason", reason)
 	}
-}
-
-// Timeouts returns IPVS's timeouts of a configuration; 0 keeps the kernel's value.
-func Timeouts(cfg *config.Config) linux.Timeouts {
-	seconds := func(d time.Duration) uint32 { return uint32(d / time.Second) }
-	return linux.Timeouts{
-		TCP: seconds(cfg.Kernel.TCPTimeout), TCPFin: seconds(cfg.Kernel.TCPFinTimeout), UDP: seconds(cfg.Kernel.UDPTimeout),
-	}
-}
-
-// SetTimeouts sets IPVS's timeouts, which apply to the whole box, if a configuration has any.
-func SetTimeouts(ctx context.Context, kernel *linux.Kernel, m Mode, t linux.Timeouts, log *slog.Logger) error {
-	if t == (linux.Timeouts{}) {
-		return nil
-	}
-	if m.Use == linux.ModeNetfilter {
-		log.Warn("kernel.tcp_timeout, tcp_fin_timeout and udp_timeout have no effect without IPVS; conntrack's timeouts apply")
-		return nil
-	}
-	return kernel.SetTimeouts(ctx, t)
 }
 
 // WarnTunnels logs that a node without IPVS decapsulates nothing. The edge boxes can't see that.
