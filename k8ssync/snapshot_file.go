@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -218,13 +219,18 @@ func (f *snapshotFile) status(s *Status) {
 }
 
 // replaceFile writes a file so that after a power cut there is either the old one
-// or the new one. Only its owner may read it.
+// or the new one. Only its owner may read it, who is that of its folder if root writes it.
 func replaceFile(name string, content []byte) error {
-	tmp, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	_ = os.Remove(name + ".new") // of a crash, or a link of the owner of the folder
+	tmp, err := os.OpenFile(name+".new", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(content)
+	if info, err2 := os.Stat(filepath.Dir(name)); err2 == nil && os.Geteuid() == 0 {
+		folder := info.Sys().(*syscall.Stat_t)
+		err = errors.Join(err, tmp.Chown(int(folder.Uid), int(folder.Gid)))
+	}
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), name)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -323,6 +324,22 @@ func TestOnlyConfiguredNamespacesComeFromTheFile(t *testing.T) {
 	s := snapshotOf(someObjects())
 	if o := s.objects(Config{Namespaces: []string{"other"}}, most); len(o.services)+len(o.slices) != 0 || len(o.nodes) != 1 {
 		t.Errorf("%+v", o.sizes)
+	}
+}
+
+func TestTheOwnerOfTheFolderOwnsTheFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	folder := t.TempDir()
+	must(t, os.Chown(folder, 65534, 65533))
+	for range 2 { // the service replaces it, too
+		must(t, replaceFile(filepath.Join(folder, "prod.json"), nil))
+	}
+	info, err := os.Stat(filepath.Join(folder, "prod.json"))
+	must(t, err)
+	if owner := info.Sys().(*syscall.Stat_t); owner.Uid != 65534 || owner.Gid != 65533 {
+		t.Errorf("the file belongs to %d:%d", owner.Uid, owner.Gid)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weir/internal/statefile"
 	"weir/lb/linux"
 )
 
@@ -75,23 +76,10 @@ func lockFile(name string) (*os.File, error) {
 	if now, err := os.Stat(name); err != nil || !os.SameFile(locked, now) {
 		return nil, f.Close()
 	}
-	return f, giveToOwner(f, filepath.Dir(name))
-}
-
-// giveToOwner gives a file that root made to the owner of its folder: the service, which runs
-// as another user, must be able to lock it afterwards.
-func giveToOwner(f *os.File, folder string) error {
-	var dir unix.Stat_t
-	if os.Geteuid() != 0 {
-		return nil
+	if err := statefile.GiveToOwner(f); err != nil { // the service must be able to lock it afterwards
+		return nil, errors.Join(err, f.Close())
 	}
-	if err := unix.Stat(folder, &dir); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Chown(int(dir.Uid), int(dir.Gid)); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return nil
+	return f, nil
 }
 
 // RefuseKubeProxy returns an error if kube-proxy runs, or has run, with weir's names: each would remove the objects of

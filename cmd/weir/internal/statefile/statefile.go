@@ -52,23 +52,37 @@ func Decode(content []byte, doc any) error {
 	return nil
 }
 
-// Replace writes a file, and makes its folder if there is none. After a power cut the old or the new content is there.
+// Replace writes a file, and makes its folder if there is none. After a power cut the old or the new content is there. The
+// owner of the folder owns the file: another user than root must be able to read it afterwards.
 func Replace(name string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	_ = os.Remove(name + ".new") // of a crash, or a link of the owner of the folder
+	tmp, err := os.OpenFile(name+".new", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(content)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
+	if err = errors.Join(err, GiveToOwner(tmp), tmp.Sync(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), name)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
 	return syncFolder(name)
+}
+
+// GiveToOwner gives a file that root has made to the owner of its folder.
+func GiveToOwner(f *os.File) error {
+	var folder unix.Stat_t
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	if err := unix.Stat(filepath.Dir(f.Name()), &folder); err != nil {
+		return err
+	}
+	return f.Chown(int(folder.Uid), int(folder.Gid))
 }
 
 // Remove deletes a file for good. A missing file is no error.

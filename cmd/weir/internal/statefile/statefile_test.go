@@ -60,3 +60,28 @@ func TestDecode(t *testing.T) {
 		}
 	}
 }
+
+// TestTheOwnerOfTheFolderOwnsTheFile runs as root, as a start by hand does, in the folder of the service. That user may have
+// left a link there.
+func TestTheOwnerOfTheFolderOwnsTheFile(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	const user, group = 65534, 65533
+	folder, foreign := t.TempDir(), filepath.Join(t.TempDir(), "shadow")
+	name := filepath.Join(folder, "x.json")
+	for _, err := range []error{
+		os.Chown(folder, user, group), os.WriteFile(foreign, []byte("secret"), 0o600), os.Symlink(foreign, name+".new"), Replace(name, []byte("new")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]unix.Stat_t{name: {Uid: user, Gid: group, Size: 3}, foreign: {Size: 6}} {
+		var got unix.Stat_t
+		if err := unix.Lstat(file, &got); err != nil || got.Uid != want.Uid || got.Gid != want.Gid || got.Size != want.Size || got.Mode != unix.S_IFREG|0o600 {
+			t.Errorf("%s: %+v, %v", file, got, err)
+		}
+	}
+}
