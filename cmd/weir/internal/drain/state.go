@@ -20,10 +20,12 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"weir/bgp/advertise"
 	"weir/cmd/weir/internal/fleet"
+	"weir/cmd/weir/internal/statefile"
 	"weir/cmd/weir/internal/status"
 )
 
@@ -94,13 +96,15 @@ func (s *State) save(set Set) error {
 	return set.Save(s.dir)
 }
 
-// Move writes the file in another directory from now on.
+// Move writes the file in another directory from now on. It leaves no file behind that a later start could read.
 func (s *State) Move(dir string) {
 	if dir == s.dir {
 		return
 	}
-	if s.dir = dir; s.set.Any() {
-		s.err = s.save(s.set)
+	old := s.dir
+	s.dir = dir
+	if s.err = s.save(s.set); s.err == nil && old != "" {
+		_ = statefile.Remove(filepath.Join(old, fileName)) // the state is safe in the new one
 	}
 }
 

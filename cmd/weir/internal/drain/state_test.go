@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -152,5 +153,36 @@ func TestForceSurvivesARestart(t *testing.T) {
 		if d, err := parse([]byte(content)); err == nil {
 			t.Errorf("%s reads as %v", content, d)
 		}
+	}
+}
+
+// TestAMovedFileIsNotReadLater changes the directory and back, with a drain that begins and ends between.
+func TestAMovedFileIsNotReadLater(t *testing.T) {
+	t.Parallel()
+	a, b := t.TempDir(), t.TempDir()
+	s := New(a, slog.New(slog.DiscardHandler))
+	for _, tt := range []struct {
+		dir  string
+		set  Set
+		want map[string]bool // whether the next start drains, by directory
+	}{
+		{a, Set{}.With(drainTime, vipA), map[string]bool{a: true, b: false}},
+		{b, Set{}.With(drainTime, vipA), map[string]bool{a: false, b: true}},
+		{b, Set{}, map[string]bool{a: false, b: false}},
+	} {
+		s.Move(tt.dir)
+		s.Replace(tt.set)
+		for dir, want := range tt.want {
+			if got, err := Load(dir); err != nil || got.Any() != want || s.Err() != nil {
+				t.Errorf("%+v, %v, %v; want a drain: %v", got, err, s.Err(), want)
+			}
+		}
+	}
+	if err := (Set{}).With(drainTime, vipA).Save(a); err != nil { // by another run
+		t.Fatal(err)
+	}
+	s.Move(a)
+	if got, err := Load(a); err != nil || got.Any() {
+		t.Errorf("a stale drain stays: %+v, %v", got, err)
 	}
 }
