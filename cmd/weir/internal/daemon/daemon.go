@@ -14,6 +14,7 @@ import (
 	"weir/cmd/weir/internal/hooks"
 	"weir/cmd/weir/internal/kernelmode"
 	"weir/cmd/weir/internal/rollback"
+	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
 )
 
@@ -85,6 +86,9 @@ func Run(ctx context.Context, begin rollback.Beginning, opts Options) error {
 // stop leaves the kernel unchanged, except with daemon.on_stop = "cleanup". Routers keep the routes, or lose them before the
 // kernel ceases to serve.
 func (b *box) stop() {
+	if b.shutdown.cleansUp {
+		supervise.ExtendTimeout(cleanupTimeout + extension)
+	}
 	if b.steering.announcer != nil {
 		gone := b.shutdown.drains && b.steering.drains.All() == advertise.Drained // no router has a route any more
 		b.steering.announcer.Close(b.shutdown.cleansUp || gone)
@@ -99,5 +103,5 @@ func (b *box) stop() {
 	b.log.Info("stopped", "kernel", "cleaned up", "ops", len(rep.Ops), "error", errors.Join(append(rep.Errors, err)...))
 }
 
-// cleanupTimeout stays under systemd's default TimeoutStopSec of 90 s.
+// cleanupTimeout needs an extension: a drain may have used up TimeoutStopSec.
 const cleanupTimeout = time.Minute

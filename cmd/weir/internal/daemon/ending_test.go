@@ -2,6 +2,9 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,4 +133,23 @@ func TestASignalEndsAStart(t *testing.T) {
 			t.Errorf("%d objects were written, and the end does %+v", ops, c.shutdown)
 		}
 	})
+}
+
+// TestACleanupAsksForTime cleans up after a drain that has used up the time of systemd.
+func TestACleanupAsksForTime(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	must(t, err)
+	defer conn.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
+	b, _, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
+	b.steering.announcer, b.shutdown.cleansUp = nil, true
+	b.stop()
+	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	text := make([]byte, 1<<10)
+	n, err := conn.Read(text)
+	must(t, err)
+	if got, want := string(text[:n]), fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (90*time.Second).Microseconds()); got != want {
+		t.Errorf("%q instead of %q", got, want)
+	}
 }
