@@ -148,9 +148,9 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 			g.target.rec.Update(lb.Update{Source: "prod", Put: []lb.Service{late}, Synced: true})
 		}, []sample{{`weir_notes{reason="conflict"}`, absentSample, 1}, {"weir_conflicts", 0, 1}}},
 		{"a reload", func(_ *testing.T, g *gauged) {
-			g.metrics.Reloaded(nil)
+			g.inForce.loaded = time.Now()
 			time.Sleep(time.Minute)
-			g.metrics.Reloaded(errors.New("refused"))
+			g.inForce.err = errors.New("refused")
 		}, []sample{
 			{"weir_config_last_reload_successful", 1, 0},
 			{"weir_config_last_reload_success_timestamp_seconds", begun, begun + settling},

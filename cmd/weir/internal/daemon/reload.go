@@ -178,7 +178,6 @@ func (r *reloads) enforce(ctx context.Context) (err error) {
 
 // reloaded publishes the result of a reload.
 func (r *reloads) reloaded(err error) {
-	r.metrics.Reloaded(err)
 	r.inForce.err = err
 	if err != nil {
 		r.log.Error("configuration refused; the old one stays in force", "error", err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,6 +15,7 @@ import (
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
+	"weir/cmd/weir/internal/rollback"
 	"weir/lb"
 )
 
@@ -70,4 +72,39 @@ func TestLoopRunsWhileAConfigurationIsRead(t *testing.T) {
 	if err := <-reloaded; !errors.Is(err, errStopped) {
 		t.Errorf("weir ends: %v", err)
 	}
+}
+
+// TestARollbackIsMeasured returns from a trial after a reload that was refused.
+func TestARollbackIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrent(t)
+		loaded, folder := time.Now(), t.TempDir()
+		old, tried := copyOf(quietBox+"[daemon]\nstate_dir = \""+folder+"\"\n"), copyOf(quietBox+twoServices)
+		trial, err := rollback.Trial{}.Load(rollback.Candidate{Copy: tried, Within: time.Hour}, old, loaded, time.Now())
+		must(t, err)
+		time.Sleep(time.Minute)
+		returned := errors.New("the loop has ended")
+		_ = c.calls.do(t.Context(), func() {
+			c.inForce.trial, c.inForce.loaded = trial, time.Now()
+			c.reloads.reloaded(nil)
+			c.reloads.reloaded(errors.New("refused"))
+			returned = c.reloads.restore(t.Context(), rollback.Requested)
+		})
+		must(t, returned)
+		got := scrape(t, c.box)
+		for name, want := range map[string]float64{
+			"weir_config_last_reload_successful": 1, "weir_config_last_reload_success_timestamp_seconds": float64(loaded.Unix()), "weir_config_rolled_back": 1,
+		} {
+			if got[name] != want {
+				t.Errorf("%s is %v, want %v", name, got[name], want)
+			}
+		}
+		c.end()
+		must(t, <-c.ended)
+	})
+}
+
+// copyOf is a copy of a configuration of one file.
+func copyOf(toml string) *load.Copy {
+	return &load.Copy{Name: "weir.toml", Files: map[string][]byte{"weir.toml": []byte(toml)}}
 }

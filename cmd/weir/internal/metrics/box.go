@@ -17,6 +17,8 @@ var (
 	descBlocked     = desc("ops_blocked", "Deletions that wait for a source to sync.")
 	descDrains      = desc("drains", "Backends that drain.")
 	descNotes       = desc("notes", "Notes on Services, by reason.", "reason")
+	descReloadOK    = desc("config_last_reload_successful", "1 if the last attempt to load the configuration succeeded, or it was rolled back since.")
+	descLoaded      = desc("config_last_reload_success_timestamp_seconds", "Time when the active configuration was loaded.")
 	descUnconfirmed = desc("config_trial_remaining_seconds", "Time left until a configuration on trial is rolled back; 0 without a trial.")
 	descReturned    = desc("config_rolled_back", "1 while the configuration of before a trial is active and the file differs.")
 	descLastSync    = desc("last_sync_timestamp_seconds", "Time of the last sync or audit; absent before the first.")
@@ -54,8 +56,8 @@ func (x Sample) health(out chan<- prometheus.Metric) {
 	count(out, descChecks, stats.Void, "void")
 }
 
-// trial exports the trial of a configuration.
-func (x Sample) trial(out chan<- prometheus.Metric) {
+// configuration exports the last reload, and the trial of a configuration.
+func (x Sample) configuration(out chan<- prometheus.Metric) {
 	s := x.Status.Config
 	var left, returned float64
 	if s.Trial != nil {
@@ -64,6 +66,8 @@ func (x Sample) trial(out chan<- prometheus.Metric) {
 	if s.RolledBack != nil {
 		returned = 1
 	}
+	gauge(out, descReloadOK, boolValue(s.Error == ""))
+	gauge(out, descLoaded, float64(s.Loaded.UnixMilli())/1000)
 	gauge(out, descUnconfirmed, left)
 	gauge(out, descReturned, returned)
 }

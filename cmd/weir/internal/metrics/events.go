@@ -17,8 +17,6 @@ type Metrics struct {
 	ops        *prometheus.CounterVec
 	opErrors   prometheus.Counter
 	drift      *prometheus.CounterVec
-	reloadOK   prometheus.Gauge
-	reloadTime prometheus.Gauge
 	latency    *prometheus.HistogramVec
 	results    results
 	announcing prometheus.Histogram
@@ -83,13 +81,3 @@ func (m *Metrics) CountedDrains(d time.Duration) { m.reads.drains.Observe(d.Seco
 
 // Audited records the time in which an audit has read the kernel.
 func (m *Metrics) Audited(d time.Duration) { m.reads.audits.Observe(d.Seconds()) }
-
-// Reloaded records the result of a reload.
-func (m *Metrics) Reloaded(err error) {
-	if err != nil {
-		m.reloadOK.Set(0)
-		return
-	}
-	m.reloadOK.Set(1)
-	m.reloadTime.SetToCurrentTime()
-}

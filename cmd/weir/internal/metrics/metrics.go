@@ -29,12 +29,6 @@ func New(sample func() Sample) *Metrics {
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_drift_repairs_total", Help: "Objects that another program changed and weir repaired.",
 		}, []string{"kind"}),
-		reloadOK: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_config_last_reload_successful", Help: "1 if the last attempt to load the configuration succeeded.",
-		}),
-		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_config_last_reload_success_timestamp_seconds", Help: "Time when the active configuration was loaded.",
-		}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "weir_programming_duration_seconds",
 			Help:    "Time from the change of an EndpointSlice until the kernel had it; kube-proxy's buckets and finer ones.",
@@ -76,10 +70,9 @@ func New(sample func() Sample) *Metrics {
 	for _, result := range []string{"done", "failed", "dropped"} {
 		m.results.hooks.WithLabelValues(result)
 	}
-	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.reloadOK, m.reloadTime, m.latency, m.results.releases, m.results.hooks, m.announcing, m.assigning, m.takeovers, m.reads.drains, m.reads.audits,
+	m.registry.MustRegister(m.syncs, m.failures, m.ops, m.opErrors, m.drift, m.latency, m.results.releases, m.results.hooks, m.announcing, m.assigning, m.takeovers, m.reads.drains, m.reads.audits,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collector(sample))
-	m.Reloaded(nil)
 	return m
 }
 
@@ -100,7 +93,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	s := c()
 	s.box(out)
 	s.clusters(out)
-	s.trial(out)
+	s.configuration(out)
 	s.routes(out)
 	s.drains(out)
 	s.fleet(out)
