@@ -115,6 +115,10 @@ func TestStatesOverTime(t *testing.T) {
 		wantHealth(t, c, map[lb.ServiceID]lb.Health{web: isDown(1)})
 		after(time.Second)
 		wantHealth(t, c, allUp(web))
+		c.Set([]Group{group(web, tcpCheck(), 2)})
+		if got := c.Backends()[1]; got.Flaps != 2 || got.Checks != 6 {
+			t.Errorf("%d flaps and %d checks after a reload, want 2 and 6", got.Flaps, got.Checks)
+		}
 	})
 }
 

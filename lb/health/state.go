@@ -15,11 +15,12 @@ func (v state) String() string {
 	return [...]string{"unknown", "up", "down"}[v]
 }
 
-// record is a state and the streak of checks against it.
+// record is a state and the streak of checks against it. It outlives a new configuration.
 type record struct {
 	state  state
 	since  time.Time
-	streak int // checks in a row with the other result
+	streak int    // checks in a row with the other result
+	flaps  uint64 // changes between up and down
 }
 
 // after returns the record after one more check.
@@ -32,8 +33,12 @@ func (r record) after(result state, c *Check, now time.Time) record {
 		r.streak = 0
 		return r
 	}
-	if r.streak++; r.state == unknown || r.streak >= need {
+	r.streak++
+	switch {
+	case r.state == unknown:
 		return record{state: result, since: now}
+	case r.streak >= need:
+		return record{state: result, since: now, flaps: r.flaps + 1}
 	}
 	return r
 }

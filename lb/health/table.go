@@ -52,7 +52,6 @@ type backendState struct {
 	// remove them.
 	serves bool
 	probe  *probe
-	flaps  uint64 // changes between up and down
 	record
 }
 
@@ -181,9 +180,6 @@ func (t *table) judge(p *probe, result state) (transitions []transition) {
 		}
 		if awaited {
 			t.unknown--
-		}
-		if was != unknown {
-			s.flaps++
 		}
 		s.port.count(s, was, s.state)
 		transitions = append(transitions, transition{s, was})
