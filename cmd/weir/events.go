@@ -89,7 +89,7 @@ func (e env) follow(ctx context.Context, doc status.Events, format string, get f
 				return nil
 			}
 			continue
-		case next.Last < doc.Last: // weir has restarted
+		case !next.Began.Equal(doc.Began) || next.Last < doc.Last: // weir has restarted; an earlier version has no Began
 			next, err = get(ctx, 0, 0)
 			if err != nil {
 				next = status.Events{}

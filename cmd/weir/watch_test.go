@@ -122,17 +122,25 @@ func TestFollowing(t *testing.T) {
 		event := func(seq uint64, text string) status.Event {
 			return status.Event{Seq: seq, Time: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Level: "info", Text: text}
 		}
+		first := time.Now()
+		second, third := first.Add(time.Hour), first.Add(2*time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())
 		steps := []func() (status.Events, error){
-			func() (status.Events, error) { return status.Events{Last: 7}, nil }, // nothing happened
+			func() (status.Events, error) { return status.Events{Last: 7, Began: first}, nil }, // nothing happened
 			func() (status.Events, error) {
-				return status.Events{Last: 8, Events: []status.Event{event(8, "stopped")}}, nil
+				return status.Events{Last: 8, Began: first, Events: []status.Event{event(8, "stopped")}}, nil
 			},
 			func() (status.Events, error) { return status.Events{}, errNotRunning },
 			func() (status.Events, error) { return status.Events{}, errNotRunning },
-			func() (status.Events, error) { return status.Events{Last: 2}, nil }, // another run
+			func() (status.Events, error) { return status.Events{Last: 2, Began: second}, nil }, // another run
 			func() (status.Events, error) {
-				return status.Events{Last: 2, Events: []status.Event{event(1, "begun"), event(2, "ready")}}, nil
+				return status.Events{Last: 2, Began: second, Events: []status.Event{event(1, "begun"), event(2, "ready")}}, nil
+			},
+			func() (status.Events, error) { // a third one, which has more events already
+				return status.Events{Last: 3, Began: third, Events: []status.Event{event(3, "the third")}}, nil
+			},
+			func() (status.Events, error) {
+				return status.Events{Last: 3, Began: third, Events: []status.Event{event(1, "the first"), event(2, "the second"), event(3, "the third")}}, nil
 			},
 			func() (status.Events, error) { cancel(); return status.Events{}, ctx.Err() },
 		}
@@ -142,17 +150,17 @@ func TestFollowing(t *testing.T) {
 			return steps[len(asked)-1]()
 		}
 		e := env{stdout: &out, stderr: &says}
-		if err := e.follow(ctx, status.Events{Last: 7, Events: []status.Event{event(7, "before")}}, "table", get); err != nil {
+		if err := e.follow(ctx, status.Events{Last: 7, Began: first, Events: []status.Event{event(7, "before")}}, "table", get); err != nil {
 			t.Fatal(err)
 		}
 		want := ""
-		for _, text := range []string{"before", "stopped", "begun", "ready"} {
+		for _, text := range []string{"before", "stopped", "begun", "ready", "the first", "the second", "the third"} {
 			want += "2026-01-01 00:00:00  info   " + text + "\n"
 		}
 		if d := cmp.Diff(want, out.String()); d != "" {
 			t.Errorf("(-want +got):\n%s", d)
 		}
-		if d := cmp.Diff([]uint64{7, 7, 8, 8, 8, 0, 2}, asked); d != "" {
+		if d := cmp.Diff([]uint64{7, 7, 8, 8, 8, 0, 2, 0, 3}, asked); d != "" {
 			t.Errorf("asked (-want +got):\n%s", d)
 		}
 		if says.String() != "weir: weir is not running: retrying\n" {

@@ -31,11 +31,12 @@ type Log struct {
 	events []status.Event // the oldest first
 	bytes  int            // of their texts
 	last   uint64
+	began  time.Time
 	more   chan struct{} // closed when the next record arrives
 }
 
 // New returns an empty log.
-func New() *Log { return &Log{more: make(chan struct{})} }
+func New() *Log { return &Log{began: time.Now().Round(0), more: make(chan struct{})} }
 
 func (r *Log) add(e status.Event) {
 	r.mu.Lock()
@@ -65,7 +66,7 @@ func (r *Log) After(seq uint64) status.Events {
 func (r *Log) after(seq uint64) (status.Events, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	doc := status.Events{Events: []status.Event{}, Last: r.last}
+	doc := status.Events{Events: []status.Event{}, Last: r.last, Began: r.began}
 	if seq > r.last {
 		return doc, r.more // a number of an earlier run
 	}

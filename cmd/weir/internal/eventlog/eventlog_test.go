@@ -39,7 +39,7 @@ func TestLogLinesAreKeptAsWritten(t *testing.T) {
 		got.Events[i].Time = time.Time{}
 	}
 	long := strings.Repeat("ä", maxText/2) + "..."
-	want := status.Events{Last: 3, Events: []status.Event{
+	want := status.Events{Last: 3, Began: r.began, Events: []status.Event{
 		{Seq: 1, Level: "info", Text: "connected", Attrs: []status.Attr{
 			{Key: "cluster", Value: "prod"}, {Key: "g.took", Value: "1.23ms"}, {Key: "g.addresses", Value: "192.0.2.1"}, {Key: "g.of.n", Value: "3"},
 		}},

@@ -15,8 +15,10 @@ import (
 // The daemon keeps the last thousand in memory.
 type Events struct {
 	Events []Event `json:"events"`
-	// Last is the number of the newest record; the next request continues after it.
+	// Last is the number of the newest record; the next request continues after it, unless Began differs.
 	Last uint64 `json:"last"`
+	// Began is the start of the daemon: the numbers begin with it.
+	Began time.Time `json:"began"`
 	// Expired counts the requested records that have expired.
 	Expired uint64 `json:"expired,omitempty"`
 }
