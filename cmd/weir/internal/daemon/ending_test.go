@@ -135,21 +135,30 @@ func TestASignalEndsAStart(t *testing.T) {
 	})
 }
 
-// TestACleanupAsksForTime cleans up after a drain that has used up the time of systemd.
-func TestACleanupAsksForTime(t *testing.T) {
+// notifications returns a function that waits for the next message to systemd.
+func notifications(t *testing.T) func() string {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	must(t, err)
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	t.Setenv("NOTIFY_SOCKET", socket)
+	return func() string {
+		must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+		text := make([]byte, 1<<10)
+		n, err := conn.Read(text)
+		must(t, err)
+		return string(text[:n])
+	}
+}
+
+// TestACleanupAsksForTime cleans up after a drain that has used up the time of systemd.
+func TestACleanupAsksForTime(t *testing.T) {
+	notified := notifications(t)
 	b, _, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
 	b.steering.announcer, b.shutdown.cleansUp = nil, true
 	b.stop()
-	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
-	text := make([]byte, 1<<10)
-	n, err := conn.Read(text)
-	must(t, err)
-	if got, want := string(text[:n]), fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (90*time.Second).Microseconds()); got != want {
+	if got, want := notified(), fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (90*time.Second).Microseconds()); got != want {
 		t.Errorf("%q instead of %q", got, want)
 	}
 }

@@ -188,7 +188,11 @@ func (r *reloads) reloaded(err error) {
 // showReload publishes the box after a reload.
 func (r *reloads) showReload() {
 	r.passes.publish()
-	supervise.Notify("READY=1\nSTATUS=" + r.passes.published.status().Line())
+	state := "STATUS=" + r.passes.published.status().Line()
+	if r.passes.progress.ready { // a start waits for the first pass
+		state = "READY=1\n" + state
+	}
+	supervise.Notify(state)
 	supervise.FreeMemory()
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,4 +108,19 @@ func TestARollbackIsMeasured(t *testing.T) {
 // copyOf is a copy of a configuration of one file.
 func copyOf(toml string) *load.Copy {
 	return &load.Copy{Name: "weir.toml", Files: map[string][]byte{"weir.toml": []byte(toml)}}
+}
+
+// TestARefusedReloadEndsNoStart reports to systemd that weir is ready only after the first pass.
+func TestARefusedReloadEndsNoStart(t *testing.T) {
+	notified := notifications(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := idleConcurrent(t)
+		for _, ready := range []bool{false, true} {
+			c.passes.progress.ready = ready
+			c.reloads.reloaded(errors.New("refused"))
+			if got := notified(); strings.Contains(got, "READY=1") != ready || !strings.Contains(got, "STATUS=") {
+				t.Errorf("ready %v: %q", ready, got)
+			}
+		}
+	})
 }
