@@ -14,8 +14,6 @@ import (
 	"math/big"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -145,10 +143,10 @@ func unused(t *testing.T) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), uint16(in4.Port))
 }
 
-// identity is a CA file and a certificate of that CA for example.com.
+// identity is a CA in PEM, and a certificate of that CA for example.com.
 type identity struct {
-	caFile string
-	cert   tls.Certificate
+	ca   string
+	cert tls.Certificate
 }
 
 func newIdentity(t testing.TB) identity {
@@ -172,9 +170,8 @@ func newIdentity(t testing.TB) identity {
 	}
 	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
 	must(err)
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	must(os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), 0o600))
-	return identity{file, tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}}
+	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}))
+	return identity{text, tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}}
 }
 
 // secure wraps handle in TLS.
@@ -240,19 +237,19 @@ func TestTLS(t *testing.T) {
 		{"any certificate", Check{}, server, ""},
 		{"any certificate over IPv6", Check{}, server6, ""},
 		{"any certificate, a name sent", Check{ServerName: "other.example"}, server, ""},
-		{"verified with name", Check{Verify: true, CAFile: id.caFile, ServerName: "example.com"}, server, ""},
-		{"verified with the host's name", Check{Verify: true, CAFile: id.caFile, Host: "example.com:8443"}, server, ""},
-		{"verified without a name", Check{Verify: true, CAFile: id.caFile}, server, ""},
+		{"verified with name", Check{Verify: true, CA: id.ca, ServerName: "example.com"}, server, ""},
+		{"verified with the host's name", Check{Verify: true, CA: id.ca, Host: "example.com:8443"}, server, ""},
+		{"verified without a name", Check{Verify: true, CA: id.ca}, server, ""},
 		{
-			"wrong name", Check{Verify: true, CAFile: id.caFile, ServerName: "example.org"}, server,
+			"wrong name", Check{Verify: true, CA: id.ca, ServerName: "example.org"}, server,
 			"TLS handshake: tls: failed to verify certificate: x509: certificate is valid for example.com, not example.org",
 		},
 		{
-			"unknown authority", Check{Verify: true, CAFile: foreign.caFile, ServerName: "example.com"}, server,
+			"unknown authority", Check{Verify: true, CA: foreign.ca, ServerName: "example.com"}, server,
 			"TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority",
 		},
 		{
-			"unknown authority without a name", Check{Verify: true, CAFile: foreign.caFile}, server,
+			"unknown authority without a name", Check{Verify: true, CA: foreign.ca}, server,
 			"TLS handshake: x509: certificate signed by unknown authority",
 		},
 		{

@@ -9,7 +9,7 @@ type means struct {
 	bfd  *sessions
 }
 
-// asker returns the asker of c. It reads CA files through cas.
+// asker returns the asker of c. It parses CAs through cas.
 func (c *Check) asker(cas authorities, by means) (asker, error) {
 	if err := c.valid(); err != nil {
 		return nil, err
@@ -24,9 +24,9 @@ func (c *Check) asker(cas authorities, by means) (asker, error) {
 // ownAsker returns the asker of c for the backend's own address.
 func (c *Check) ownAsker(cas authorities, by means) (asker, error) {
 	var roots *x509.CertPool
-	if c.Verify && c.CAFile != "" {
+	if c.Verify && c.CA != "" {
 		var err error
-		if roots, err = cas.read(c.CAFile); err != nil {
+		if roots, err = cas.parse(c.CA); err != nil {
 			return nil, err
 		}
 	}

@@ -117,7 +117,7 @@ func (c *Checker) Set(groups []Group) {
 	signal(c.changed)
 }
 
-// prepare creates each different check once, before the lock is taken: it reads CA files.
+// prepare creates each different check once, before the lock is taken: it parses certificates.
 func (c *Checker) prepare(groups []Group) []prepared {
 	cas := authorities{}
 	made := map[unique.Handle[string]]prepared{}

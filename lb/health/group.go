@@ -52,10 +52,10 @@ type Check struct {
 	Status     []StatusRange
 	Body       string
 	// ServerName is sent and verified in TLS; empty means the Host or none. Verify requires a
-	// certificate of the system's roots, or of CAFile.
+	// certificate of the system's roots, or of CA: certificates in PEM.
 	ServerName string
 	Verify     bool
-	CAFile     string
+	CA         string
 	// GRPCService is the service in grpc; empty is the server as a whole. GRPCTLS enables TLS.
 	GRPCService string
 	GRPCTLS     bool

@@ -141,7 +141,7 @@ func TestHTTPS(t *testing.T) {
 		want   string
 	}{
 		{"a good page", id.secure(replies(ok)), Check{Body: "needle"}, ""},
-		{"verified", id.secure(replies(ok)), Check{Verify: true, CAFile: id.caFile, Host: "example.com"}, ""},
+		{"verified", id.secure(replies(ok)), Check{Verify: true, CA: id.ca, Host: "example.com"}, ""},
 		{"a bad status", id.secure(replies("HTTP/1.1 500 Oops\r\n\r\n")), Check{}, "status 500, want 200-399"},
 		{"silent after the handshake", id.secure(silent), Check{Timeout: 2 * hurry}, "no answer within 300ms"},
 		{"silent before the handshake", silent, Check{Timeout: hurry}, "TLS handshake: no answer within 150ms"},

@@ -174,19 +174,15 @@ func (p *port) backend(addr netip.AddrPort) *backendState {
 	return p.backends[i]
 }
 
-// probe returns the probe of key, an old one if possible. An old one stays as it is if its
-// check can't be created any more (its CA file is gone).
+// probe returns the probe of key, an old one if possible.
 func (s *setter) probe(key probeKey, c Check, ready prepared) *probe {
 	if p := s.probes[key]; p != nil {
 		return p
 	}
 	p := s.known[key]
-	switch {
-	case p == nil:
+	if p == nil {
 		p = &probe{key: key, target: target{key.addr.String(), c.Timeout, key.service}, check: c, ask: ready.ask}
 		s.fresh = append(s.fresh, p)
-	case ready.err == nil:
-		p.ask = ready.ask
 	}
 	s.probes[key] = p
 	return p

@@ -7,25 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 )
 
-// authorities are the CA files of one Set, each read once.
+// authorities are the CAs of one Set by their text, each parsed once.
 type authorities map[string]*x509.CertPool
 
-func (a authorities) read(file string) (*x509.CertPool, error) {
-	if pool := a[file]; pool != nil {
+func (a authorities) parse(pem string) (*x509.CertPool, error) {
+	if pool := a[pem]; pool != nil {
 		return pool, nil
 	}
-	pem, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read CA file: %w", err)
-	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read CA file: %s holds no certificate", file)
+	if !pool.AppendCertsFromPEM([]byte(pem)) {
+		return nil, errors.New("the CA has no certificate")
 	}
-	a[file] = pool
+	a[pem] = pool
 	return pool, nil
 }
 

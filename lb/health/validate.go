@@ -11,7 +11,7 @@ import (
 // maxDatagram is the maximum size of a UDP datagram over IPv4.
 const maxDatagram = 65507
 
-// Validate returns all errors of c, including those of its CA file. A group with an invalid
+// Validate returns all errors of c, including those of its CA. A group with an invalid
 // check is not checked: its backends are down.
 func Validate(c Check) error {
 	_, err := c.asker(authorities{}, means{})

@@ -1,8 +1,6 @@
 package health
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 )
@@ -16,8 +14,6 @@ func valid(alter func(*Check)) Check {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	empty := filepath.Join(t.TempDir(), "empty.pem")
-	must(t, os.WriteFile(empty, nil, 0o600))
 	tests := []struct {
 		name  string
 		check Check
@@ -49,10 +45,7 @@ rise 0 and fall 0 must be 1 or more`},
 		{"program", valid(func(c *Check) { c.Kind = Exec }), `program "" is not an absolute path`},
 		{"gRPC service", valid(func(c *Check) { c.Kind, c.GRPCService = GRPC, "\xff" }), `gRPC service "\xff" is not UTF-8`},
 		{"server name", valid(func(c *Check) { c.ServerName = "a b" }), `server name "a b" has blanks or unprintable characters`},
-		{"CA file that is not there", valid(func(c *Check) { c.Kind, c.Verify, c.CAFile = HTTPS, true, "/nowhere/ca.pem" }),
-			"read CA file: open /nowhere/ca.pem: no such file or directory"},
-		{"CA file without certificates", valid(func(c *Check) { c.Kind, c.Verify, c.CAFile = TLS, true, empty }),
-			"read CA file: " + empty + " holds no certificate"},
+		{"CA without certificates", valid(func(c *Check) { c.Kind, c.Verify, c.CA = TLS, true, "nothing" }), "the CA has no certificate"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -68,28 +61,25 @@ rise 0 and fall 0 must be 1 or more`},
 	}
 }
 
-// TestSetKeepsAuthoritiesWhenTheirFileIsGone: a file that can't be read at a
-// reload takes no backend down.
-func TestSetKeepsAuthoritiesWhenTheirFileIsGone(t *testing.T) {
+// TestAnotherCAIsAnotherCheck replaces the CA of a check.
+func TestAnotherCAIsAnotherCheck(t *testing.T) {
 	t.Parallel()
-	id := newIdentity(t)
+	id, foreign := newIdentity(t), newIdentity(t)
 	addr := serve(t, "127.0.0.1", id.secure(silent))
-	g := group(web, Check{
-		Kind: TLS, Interval: time.Millisecond, Timeout: patience, Rise: 1, Fall: 1,
-		Verify: true, CAFile: id.caFile, ServerName: "example.com",
-	}, 1)
-	g.Ports[0].Backends[0].Addr = addr
 	c := New(Options{})
 	running(t, c)
-	c.Set([]Group{g})
-	must(t, c.Ready(t.Context()))
-	must(t, os.Remove(id.caFile))
-	c.Set([]Group{g})
-	asked := c.Stats().Checks
-	for c.Stats().Checks < asked+3 && t.Context().Err() == nil {
-		<-time.After(time.Millisecond)
-	}
-	if got := c.Backends()[0]; got.State != "up" || got.Failures != 0 {
-		t.Errorf("backend %+v, want it up", got)
+	for _, tt := range []struct{ ca, want string }{{id.ca, "up"}, {foreign.ca, "down"}, {id.ca, "up"}} {
+		g := group(web, Check{
+			Kind: TLS, Interval: time.Millisecond, Timeout: patience, Rise: 1, Fall: 1,
+			Verify: true, CA: tt.ca, ServerName: "example.com",
+		}, 1)
+		g.Ports[0].Backends[0].Addr = addr
+		c.Set([]Group{g})
+		for c.Backends()[0].Checks == 0 && t.Context().Err() == nil {
+			<-time.After(time.Millisecond)
+		}
+		if got := c.Backends()[0]; got.State != tt.want {
+			t.Errorf("backend %+v, want it %s", got, tt.want)
+		}
 	}
 }

@@ -21,7 +21,8 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 	put("weir.toml", "include = \"conf.d/*.toml\"\n[bgp]\nasn = 64500\n[[bgp.peer]]\nname = \"tor1\"\naddress = \"10.0.0.1\"\nasn = 64501\npassword_file = \"password\"\n"+
 		"[[kubernetes]]\nname = \"prod\"\nkubeconfig = \"kubeconfig\"\nnode_name = \"$HOSTNAME\"\n"+
 		"[fleet]\nname = \"edge\"\nmember = \"box1\"\njoin = [\"10.0.0.6\"]\nkeys = [\"key\"]\n")
-	put("conf.d/a.toml", serviceText("a", "192.0.2.1"))
+	put("conf.d/a.toml", serviceText("a", "192.0.2.1")+"[service.check]\ntype = \"tls\"\nverify = true\nca_file = \"ca.pem\"\n")
+	put("conf.d/ca.pem", certificate(t))
 	put("password", "secret\n")
 	put("key", clusterKey)
 	put("kubeconfig", kubeconfig)
@@ -42,7 +43,7 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 	if back.Digest() != c.Digest() || back.TextDigest() != c.TextDigest() {
 		t.Error("the copy of a copy has another digest")
 	}
-	for file, isText := range map[string]bool{"weir.toml": true, "conf.d/a.toml": true, "password": false, "key": false} {
+	for file, isText := range map[string]bool{"weir.toml": true, "conf.d/a.toml": true, "password": false, "conf.d/ca.pem": false, "key": false} {
 		changed := *c
 		changed.Files = maps.Clone(c.Files)
 		changed.Files[filepath.Join(dir, file)] = []byte("another")
@@ -55,8 +56,11 @@ func TestACopyOutlivesItsFiles(t *testing.T) {
 			t.Errorf("%s is copied", file)
 		}
 	}
-	if len(c.Files) != 4 {
-		t.Errorf("%d files are copied, want 4", len(c.Files))
+	if got.Checks[0].Check.CA == "" {
+		t.Error("the certificates are lost")
+	}
+	if len(c.Files) != 5 {
+		t.Errorf("%d files are copied, want 5", len(c.Files))
 	}
 }
 

@@ -113,7 +113,7 @@ func TestCAFileIsBesideItsFile(t *testing.T) {
 	}
 	c, err := Parse("/etc/weir/weir.toml", []byte(`include = "conf.d/*.toml"`), files)
 	must(t, err)
-	if got, want := c.Checks[0].Check.CAFile, "/etc/weir/conf.d/ca/root.pem"; got != want {
+	if got, want := c.Checks[0].Check.CA, strings.TrimSpace(files["/etc/weir/conf.d/ca/root.pem"]); got != want {
 		t.Errorf("ca_file %q, want %q", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"weir/cmd/weir/internal/config/schema"
 	"weir/cmd/weir/internal/config/source"
@@ -63,7 +64,7 @@ func (s *Service) readCheck(files source.Files) {
 	t := s.Sub("check")
 	var c health.Check
 	t.Read(slices.Concat(checkKeys(&c), bfdKeys(&c)))
-	c.CAFile = caFile(t, files)
+	c.CA = certificates(t, files)
 	if c.Timeout > c.Interval && c.Kind != health.BFD {
 		name := "timeout"
 		if !t.Has(name) {
@@ -244,22 +245,22 @@ func datagram(t schema.Section, name string) []byte {
 	return out
 }
 
-// caFile returns the name of the file and checks its content: a check that can't pass
-// would take all backends down.
-func caFile(t schema.Section, files source.Files) string {
+// certificates returns the content of ca_file, and checks it: a check that can't pass would take all backends down.
+func certificates(t schema.Section, files source.Files) string {
 	name := t.Text("ca_file")
 	if name == "" {
 		return ""
 	}
 	name = source.Beside(t.At("ca_file").File, name)
 	pem, err := files.ReadFile(name)
+	pem = bytes.TrimSpace(pem)
 	switch {
 	case err != nil:
 		t.Fail("ca_file", err.Error(), "name a file that the daemon can read")
-	case !x509.NewCertPool().AppendCertsFromPEM(bytes.TrimSpace(pem)):
+	case !x509.NewCertPool().AppendCertsFromPEM(pem):
 		t.Fail("ca_file", name+" contains no certificate", "use a file in PEM format: -----BEGIN CERTIFICATE-----")
 	}
-	return name
+	return unique.Make(string(pem)).Value() // thousands of services may have the same
 }
 
 func (s *Service) readQuorum() {
