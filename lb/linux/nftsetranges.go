@@ -115,15 +115,13 @@ func (r *nftRanges) forgetLost() {
 }
 
 // observeRanges reads the members of a set of ranges. The hidden members stay known while an
-// element is around them.
+// element is around them, and after a failed read.
 func (s *nftSets) observeRanges(ctx context.Context, id lb.IPSet) (*nftRanges, error) {
-	before := s.known.ranges[id]
-	delete(s.known.ranges, id)
 	now, err := s.readRanges(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	now.remember(before)
+	now.remember(s.known.ranges[id])
 	now.forgetLost()
 	s.known.ranges[id] = now
 	return now, nil
@@ -147,9 +145,11 @@ func (s *nftSets) changeRanges(ctx context.Context, id lb.IPSet, members []lb.Me
 	// of members are undone.
 	r, err := s.readRanges(ctx, id)
 	if err != nil {
-		delete(s.known.ranges, id)
-		if remove && (errors.Is(err, unix.ENOENT) || noNFTables(err)) { // no such set, so no such member
-			err = nil
+		if errors.Is(err, unix.ENOENT) || noNFTables(err) { // no such set, so no such member
+			delete(s.known.ranges, id)
+			if remove {
+				err = nil
+			}
 		}
 		for _, i := range left {
 			errs[i] = err
