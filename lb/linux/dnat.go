@@ -166,7 +166,7 @@ func (d *dnat) objects() lb.Snapshot {
 
 // apply carries out ops on virtual servers or on real servers. If the kernel refuses the text,
 // a foreign change may be the reason: the second attempt follows a read. The third separates
-// NAT services that may fail for different reasons.
+// NAT services that may fail for different reasons. Without that read there is no further attempt.
 func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	if !d.known {
 		if err := d.load(ctx); err != nil {
@@ -178,23 +178,38 @@ func (d *dnat) apply(ctx context.Context, ops []lb.Op) []error {
 	if err == nil || hindered.MatchString(err.Error()) {
 		return d.assignErrors(ops, errs, next, func(lb.Frontend) error { return err })
 	}
-	if d.load(ctx) == nil {
-		next, errs = d.plan(ops)
-		err = d.write(ctx, next)
+	if d.flushed(ctx) {
+		return d.assignErrors(ops, errs, next, func(lb.Frontend) error { return err })
 	}
+	if d.load(ctx) != nil {
+		d.known = false // the write may have changed something
+		return d.assignErrors(ops, errs, next, func(lb.Frontend) error { return err })
+	}
+	next, errs = d.plan(ops)
+	err = d.write(ctx, next)
 	kinds := byKind(next)
 	if err == nil || len(kinds) < 2 {
 		return d.assignErrors(ops, errs, next, func(lb.Frontend) error { return err })
 	}
 	failed := map[lb.Frontend]error{}
-	for _, part := range kinds {
-		if err := d.write(ctx, part); err != nil {
-			for f := range part {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if err := d.write(ctx, kinds[kind]); err != nil {
+			for f := range kinds[kind] {
 				failed[f] = err
 			}
 		}
 	}
 	return d.assignErrors(ops, errs, next, func(f lb.Frontend) error { return failed[f] })
+}
+
+// flushed reports whether another program has removed all maps. What they had stays known: Watch has all of it
+// written from memory (lostMaps), and a read would forget it.
+func (d *dnat) flushed(ctx context.Context) bool {
+	if d.nft == nil || len(d.services) == 0 {
+		return false
+	}
+	maps, err := d.nft.findMaps(ctx)
+	return err == nil && len(maps) == 0
 }
 
 // assignErrors returns the error of each op: its own, or that of its NAT service.
@@ -253,7 +268,7 @@ func (d *dnat) lostMaps(ctx context.Context) (lost []lb.Object, gone bool, err e
 		return nil, false, nil
 	}
 	before := d.objects()
-	if err := d.nft.readMaps(ctx); err != nil || len(d.nft.maps) > 0 {
+	if maps, err := d.nft.findMaps(ctx); err != nil || len(maps) > 0 {
 		return nil, false, err
 	}
 	if err := d.load(ctx); err != nil { // nothing

@@ -49,39 +49,54 @@ type serverElements struct {
 type mapElement struct{ key, data, comment string }
 
 func newNFTServers(r *nftRules, marks marking) *nftServers {
-	s := &nftServers{nftRules: r, marks: marks, seed: maphash.MakeSeed(), maps: map[serverMap]nftKind{}, kinds: map[serverKind]bool{},
-		numbers: map[serverKind]uint32{}}
-	s.reset()
-	r.servers = s
-	return s
+	r.servers = emptyServers(r, marks, maphash.MakeSeed())
+	return r.servers
 }
 
-// reset forgets all elements.
-func (s *nftServers) reset() {
-	s.have, s.uses, s.dead = map[lb.Frontend]*serverElements{}, map[serverKind]int{}, map[lb.Frontend]bool{}
-	s.foreign = [numServerMaps][]mapElement{}
+func emptyServers(r *nftRules, marks marking, seed maphash.Seed) *nftServers {
+	return &nftServers{nftRules: r, marks: marks, seed: seed, maps: map[serverMap]nftKind{}, kinds: map[serverKind]bool{}, numbers: map[serverKind]uint32{},
+		have: map[lb.Frontend]*serverElements{}, uses: map[serverKind]int{}, dead: map[lb.Frontend]bool{}}
 }
 
 // read reads all maps, and returns the virtual servers. damaged are those with other elements
-// than weir writes.
+// than weir writes. A failed read changes nothing of what s remembers: a kind without a virtual server is
+// removed with the next change.
 func (s *nftServers) read(ctx context.Context) (services map[lb.Frontend]natService, damaged map[lb.Frontend]bool, err error) {
-	if err := s.readMaps(ctx); err != nil {
+	next := emptyServers(s.nftRules, s.marks, s.seed)
+	next.stable = s.stable
+	if err := next.readElements(ctx); err != nil {
 		return nil, nil, err
 	}
-	s.reset()
+	services, damaged = next.services()
+	*s = *next
+	s.extra = s.kindChains()
+	return services, damaged, nil
+}
+
+// readElements reads all maps.
+func (s *nftServers) readElements(ctx context.Context) (err error) {
+	if s.maps, err = s.findMaps(ctx); err != nil {
+		return err
+	}
 	if err := s.readKinds(ctx); err != nil {
-		return nil, nil, err
+		return err
 	}
 	for _, m := range frontendMaps {
 		all, err := s.list(ctx, m)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		for _, el := range all {
 			s.sort(m, el)
 		}
 	}
 	s.stable = true
+	return nil
+}
+
+// services returns the virtual servers of the elements, and counts their kinds. A kind that another
+// program has removed is wanted all the same.
+func (s *nftServers) services() (services map[lb.Frontend]natService, damaged map[lb.Frontend]bool) {
 	services, damaged = map[lb.Frontend]natService{}, map[lb.Frontend]bool{}
 	for f, have := range s.have {
 		sortSlots(have.slots)
@@ -97,13 +112,16 @@ func (s *nftServers) read(ctx context.Context) (services map[lb.Frontend]natServ
 		}
 		have.kind = want.kind
 		s.uses[have.kind]++
+		if have.kind.slots != 0 && !s.kinds[have.kind] {
+			s.kinds[have.kind] = false
+		}
 	}
-	return services, damaged, nil
+	return services, damaged
 }
 
-// readMaps finds the maps. Those of another kind are left out.
-func (s *nftServers) readMaps(ctx context.Context) error {
-	names := map[string]serverMap{}
+// findMaps returns the maps that the kernel has.
+func (s *nftServers) findMaps(ctx context.Context) (map[serverMap]nftKind, error) {
+	names, out := map[string]serverMap{}, map[serverMap]nftKind{}
 	for m := range numServerMaps {
 		names[s.names.serverMap(m)] = m
 	}
@@ -111,20 +129,19 @@ func (s *nftServers) readMaps(ctx context.Context) error {
 		s.message(e, unix.NFT_MSG_GETSET, unix.NLM_F_DUMP)
 		e.str(unix.NFTA_SET_TABLE, s.table)
 	}
-	err := s.conn.query(ctx, put, func() { clear(s.maps) }, func(m message) {
+	err := s.conn.query(ctx, put, func() { clear(out) }, func(m message) {
 		if len(m.body) < 4 || cString(attribute(m.body[4:], unix.NFTA_SET_TABLE)) != s.table {
 			return
 		}
 		which, ours := names[cString(attribute(m.body[4:], unix.NFTA_SET_NAME))]
 		if kind, ok := parseNFTSet(m.body); ok && ours {
-			s.maps[which] = kind
+			out[which] = kind
 		}
 	})
 	if errors.Is(err, unix.ENOENT) {
-		clear(s.maps)
-		return nil
+		return map[serverMap]nftKind{}, nil
 	}
-	return err
+	return out, err
 }
 
 // ready reports whether all maps exist as weir makes them.
@@ -143,7 +160,6 @@ func (s *nftServers) readKinds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	clear(s.kinds)
 	for name := range chains {
 		if k, ok := parseKindChain(strings.TrimPrefix(name, s.names.chain(""))); ok {
 			s.kinds[k] = false
@@ -153,7 +169,6 @@ func (s *nftServers) readKinds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	clear(s.numbers)
 	for _, el := range all {
 		k, ok := parseKindChain(strings.TrimPrefix(el.data, s.names.chain("")))
 		number := getU32([]byte(el.key))
@@ -166,7 +181,6 @@ func (s *nftServers) readKinds(ctx context.Context) error {
 		}
 		s.kinds[k] = true
 	}
-	s.extra = s.kindChains()
 	return nil
 }
 

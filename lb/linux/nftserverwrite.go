@@ -302,12 +302,13 @@ func (s *nftServers) sweep(ctx context.Context, run func(change func() error) er
 
 // removeMaps removes all maps. No rule may use them any more.
 func (s *nftServers) removeMaps(ctx context.Context, run func(change func() error) error) error {
-	if err := s.readMaps(ctx); err != nil || len(s.maps) == 0 {
+	maps, err := s.findMaps(ctx)
+	if err != nil || len(maps) == 0 {
 		return err
 	}
-	err := run(func() error {
+	err = run(func() error {
 		return s.transact(ctx, func(e *encoder) {
-			for m := range s.maps {
+			for m := range maps {
 				s.putMap(e, unix.NFT_MSG_DELSET, 0, m)
 			}
 		})

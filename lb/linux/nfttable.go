@@ -154,9 +154,11 @@ func (r *nftRules) install(ctx context.Context) error {
 		return err
 	}
 	if r.servers != nil {
-		if err := r.servers.readMaps(ctx); err != nil {
+		maps, err := r.servers.findMaps(ctx)
+		if err != nil {
 			return err
 		}
+		r.servers.maps = maps
 	}
 	want := r.all()
 	err = r.transact(ctx, func(e *encoder) {
