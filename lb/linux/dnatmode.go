@@ -104,14 +104,14 @@ func dropServers(r *rules) {
 	}
 }
 
-// foundServices is for NAT services that were read. In ModeIPVS they are leftovers, which serve
-// until ForgetOther.
-func (r *rules) foundServices(c Config) {
+// foundServices is for NAT services that were read, for the first time or another one. In ModeIPVS they are leftovers,
+// which serve until ForgetOther. It may fail in the midst of their removal: then they serve no more.
+func (r *rules) foundServices(c Config, first bool) {
 	switch {
 	case c.Mode == ModeNetfilter:
 	case r.nat.gone():
 		dropServers(r)
-	case r.stage == byIPVS:
+	case first && r.stage == byIPVS:
 		r.stage = byDNAT
 		r.configure(c)
 	}
@@ -159,7 +159,7 @@ func (m *ruleMode) setStage(ctx context.Context, r *rules, to stage) error {
 func (m *ruleMode) removeNATServices(ctx context.Context, may func(lb.Frontend) bool) (left int, err error) {
 	for _, f := range m.config.Families {
 		r := m.rules[f]
-		if r.nat == nil || r.stage == byIPVS {
+		if r.nat == nil || !r.nat.known {
 			continue
 		}
 		stay, err := m.removeNATServicesOf(ctx, r, may)
@@ -171,19 +171,22 @@ func (m *ruleMode) removeNATServices(ctx context.Context, may func(lb.Frontend) 
 	return left, nil
 }
 
-// removeNATServicesOf admits packets first, so that IPVS serves all without a NAT service.
+// removeNATServicesOf admits packets first, so that IPVS serves all without a NAT service. In stage byIPVS it
+// has failed before, after the last of them.
 func (m *ruleMode) removeNATServicesOf(ctx context.Context, r *rules, may func(lb.Frontend) bool) (left int, err error) {
-	if err := m.setStage(ctx, r, byBoth); err != nil {
-		return 0, err
-	}
-	going := map[lb.Frontend]*natService{}
-	for f := range r.nat.services {
-		if may(f) {
-			going[f] = nil
+	if r.stage != byIPVS {
+		if err := m.setStage(ctx, r, byBoth); err != nil {
+			return 0, err
 		}
-	}
-	if left = len(r.nat.services) - len(going); left > 0 {
-		return left, r.nat.write(ctx, going)
+		going := map[lb.Frontend]*natService{}
+		for f := range r.nat.services {
+			if may(f) {
+				going[f] = nil
+			}
+		}
+		if left = len(r.nat.services) - len(going); left > 0 {
+			return left, r.nat.write(ctx, going)
+		}
 	}
 	if err := m.setStage(ctx, r, byIPVS); err != nil {
 		return 0, err

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
-	"strings"
 
 	"weir/lb"
 )
@@ -83,7 +81,11 @@ func (r *rules) configure(c Config) {
 	r.needs = c.moreNeeds(r.family)
 	r.config = c
 	if r.nft != nil {
+		before := r.nft.want
 		if r.nft.configure(c, r.stage, r.ports) {
+			if r.inPlace {
+				r.nft.former = before
+			}
 			r.inPlace = false
 		}
 		return
@@ -189,18 +191,6 @@ func (r *rules) present(have saved) bool {
 	return false
 }
 
-// reached reports whether a chain of the kernel jumps to weir's, by the comment: kubelet has chains of the same names.
-func reached(want []table, have saved) bool {
-	for _, t := range want {
-		for _, j := range t.jumps {
-			if slices.ContainsFunc(have[t.name].rules[j.chain], func(rule string) bool { return strings.Contains(rule, `"weir: `) }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // observe compares the rules of the kernel, and reports whether packets reach any of weir's. servers are the virtual
 // servers of IPVS.
 func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
@@ -217,10 +207,11 @@ func (r *rules) observe(ctx context.Context, servers *lb.Table) (bool, error) {
 		r.configure(r.config)
 	}
 	if r.nat != nil {
+		first := !r.nat.known
 		r.nat.read(have["nat"])
-		r.foundServices(r.config)
+		r.foundServices(r.config, first)
 	}
-	r.inPlace = matches(r.form(), have) && (r.nat == nil || r.nat.clean())
+	r.inPlace = matches(r.form(), have) && cleanServers(r)
 	r.checkFormer(have)
 	return reached(r.want, have), nil
 }
@@ -236,15 +227,23 @@ func (r *rules) observeNFT(ctx context.Context, servers *lb.Table) (bool, error)
 		r.configure(r.config)
 	}
 	if r.nat != nil {
+		first := !r.nat.known
 		if err := r.nat.load(ctx); err != nil {
 			return false, err
 		}
-		r.foundServices(r.config)
+		r.foundServices(r.config, first)
 	}
 	same, err := r.nft.observe(ctx)
-	r.inPlace = same && (r.nat == nil || r.nat.clean())
-	return !r.nft.gone, err
+	if err != nil {
+		return false, err
+	}
+	r.inPlace = same && cleanServers(r)
+	return !r.nft.gone, nil
 }
+
+// cleanServers reports whether the kernel has no orphans among the virtual servers. What ForgetOther could not remove
+// does not count.
+func cleanServers(r *rules) bool { return r.nat == nil || r.stage == byIPVS || r.nat.clean() }
 
 // checkFormer forgets the former rules if the kernel has them no longer.
 func (r *rules) checkFormer(have saved) {
@@ -255,7 +254,8 @@ func (r *rules) checkFormer(have saved) {
 
 // inForce returns the object for the rules that the kernel had at the last read.
 func (r *rules) inForce() (lb.Rules, bool) {
-	return lb.Rules{Family: r.family, Outdated: !r.inPlace}, r.inPlace || r.former != nil
+	former := r.former != nil || r.nft != nil && r.nft.former != nil
+	return lb.Rules{Family: r.family, Outdated: !r.inPlace}, r.inPlace || former
 }
 
 // peek reads the tables for another purpose than a comparison. For Watch, which compares with
@@ -275,16 +275,6 @@ func (r *rules) peek(ctx context.Context) (saved, error) {
 	return have, nil
 }
 
-// matches reports whether the kernel has exactly these rules.
-func matches(form []table, have saved) bool {
-	for _, t := range form {
-		if !t.match(have[t.name]) {
-			return false
-		}
-	}
-	return true
-}
-
 // install installs the rules. While the backend is undecided, one that can't work on this
 // kernel is replaced by the next. One that fails for another reason may work the next time.
 func (r *rules) install(ctx context.Context) error {
@@ -292,12 +282,14 @@ func (r *rules) install(ctx context.Context) error {
 	if r.nft != nil {
 		if r.nat != nil && !r.nat.known {
 			if err := r.nat.load(ctx); err != nil {
-				return err
+				return r.failed(ctx, err)
 			}
 		}
-		err := r.own(ctx, func() error { return r.nft.install(ctx) })
-		r.inPlace = err == nil
-		return err
+		if err := r.own(ctx, func() error { return r.nft.install(ctx) }); err != nil {
+			return r.failed(ctx, err)
+		}
+		r.inPlace, r.nft.former = true, nil
+		return nil
 	}
 	all, failures := r.candidates, []error(nil)
 	for {
@@ -320,6 +312,9 @@ func (r *rules) install(ctx context.Context) error {
 
 // failed returns the error of a write. The kernel may have written some of the tables.
 func (r *rules) failed(ctx context.Context, err error) error {
+	if r.nft != nil {
+		return r.nft.failed(ctx, err)
+	}
 	if r.former == nil {
 		return err
 	}
@@ -378,6 +373,7 @@ func (r *rules) readBack(ctx context.Context) error {
 func (r *rules) remove(ctx context.Context) error {
 	r.inPlace, r.former = false, nil
 	if r.nft != nil {
+		r.nft.former = nil
 		return r.nft.remove(ctx)
 	}
 	have, err := r.save(ctx)

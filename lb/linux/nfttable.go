@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 
@@ -20,6 +21,8 @@ type nftRules struct {
 	names  ruleNames
 	table  string
 	want   []nftChain
+	// former are the rules of an earlier configuration, if the kernel had them at the last read.
+	former []nftChain
 	gone   bool // at the last read there was no chain
 	// servers has the virtual servers; nil where they are no rules. extra are its chains, which the
 	// rules use if serves.
@@ -111,11 +114,14 @@ func (r *nftRules) configure(c Config, s stage, ports insidePorts) bool {
 }
 
 // all returns the wanted chains with those of kinds of virtual servers.
-func (r *nftRules) all() []nftChain {
-	if !r.serves {
-		return r.want
+func (r *nftRules) all() []nftChain { return r.withKinds(r.want) }
+
+// withKinds adds the chains of kinds to rules with virtual servers.
+func (r *nftRules) withKinds(chains []nftChain) []nftChain {
+	if find(chains, r.names.chain(virtualServers)) < 0 {
+		return chains
 	}
-	return slices.Concat(r.want, r.extra)
+	return slices.Concat(chains, r.extra)
 }
 
 // readPorts returns the rules of chain INSIDE-PORTS of existing virtual servers. All others are
@@ -195,6 +201,17 @@ func (r *nftRules) install(ctx context.Context) error {
 		r.servers.wrote()
 	}
 	return err
+}
+
+// failed returns the error of a write. If the kernel can't be read either, it has all former rules, or all new ones.
+func (r *nftRules) failed(ctx context.Context, err error) error {
+	if r.former != nil {
+		_, _ = r.observe(ctx)
+	}
+	if r.former == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lb.ErrEarlier, err)
 }
 
 // remove removes the table with all rules and sets.
@@ -298,14 +315,30 @@ func (r *nftRules) everything(ctx context.Context) (saved, error) {
 	return out, err
 }
 
-// observe reports whether the kernel has exactly the wanted rules.
+// observe reports whether the kernel has exactly the wanted rules. It forgets the former ones if the kernel has them
+// no longer.
 func (r *nftRules) observe(ctx context.Context) (bool, error) {
+	same, err := r.holds(ctx, r.all())
+	if err != nil || r.former == nil {
+		return same, err
+	}
+	held := false
+	if !same {
+		held, err = r.holds(ctx, r.withKinds(r.former))
+	}
+	if err == nil && !held {
+		r.former = nil
+	}
+	return same, err
+}
+
+// holds reports whether the kernel has exactly these chains.
+func (r *nftRules) holds(ctx context.Context, want []nftChain) (bool, error) {
 	have, err := r.chains(ctx)
 	if err != nil {
 		return false, err
 	}
 	r.gone = len(have) == 0
-	want := r.all()
 	equal := len(have) == len(want)
 	for _, c := range want {
 		hook, there := have[c.name]

@@ -191,3 +191,25 @@ func (t table) sameShape(have savedTable) bool {
 	}
 	return true
 }
+
+// matches reports whether the kernel has exactly these rules.
+func matches(form []table, have saved) bool {
+	for _, t := range form {
+		if !t.match(have[t.name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// reached reports whether a chain of the kernel jumps to weir's, by the comment: kubelet has chains of the same names.
+func reached(want []table, have saved) bool {
+	for _, t := range want {
+		for _, j := range t.jumps {
+			if slices.ContainsFunc(have[t.name].rules[j.chain], func(rule string) bool { return strings.Contains(rule, `"weir: `) }) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -133,7 +133,7 @@ func (w *watcher) compareRules(ctx context.Context, f lb.Family, announced bool)
 // members and no virtual servers, of which there may be thousands.
 func (r *rules) lostFromTable(ctx context.Context) ([]lb.Object, error) {
 	same, err := r.nft.observe(ctx)
-	if err != nil || same {
+	if err != nil || same || r.nft.former != nil {
 		return nil, err
 	}
 	r.inPlace = false
