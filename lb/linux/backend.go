@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 
 	"golang.org/x/sys/unix"
 
@@ -119,8 +120,10 @@ type otherBackend struct {
 	*core
 	searched, copied bool
 	ignored          bool // by IgnoreOther
-	sets             setStore
-	left             lb.Snapshot // nil if there are none
+	// apart reports that virtual servers of the other backend are rules, and those of this mode are not.
+	apart bool
+	sets  setStore
+	left  lb.Snapshot // nil if there are none
 }
 
 // search reads the sets of the other backend, once, and changes nothing: in ModeNetfilter with the
@@ -182,24 +185,35 @@ func (o *otherBackend) tablesOf(c Config) *nftTables {
 	return newNFTTables(newConn(unix.NETLINK_NETFILTER, &o.counters.IPSet), NFTable)
 }
 
-// searchServers adds the virtual servers of the other backend to left.
+// searchServers adds the virtual servers of the other backend to left. Another mode can't copy them.
 func (o *otherBackend) searchServers(ctx context.Context, left lb.Snapshot) error {
-	if !o.byRules() {
-		return nil
-	}
 	for _, f := range o.config.Families {
-		r, err := o.otherRules(ctx, f)
-		if err != nil {
-			return err
-		}
-		err = r.nat.load(ctx)
-		closeRules(r)
-		if err != nil {
+		servers, err := o.serversOf(ctx, f)
+		switch {
+		case errors.Is(err, exec.ErrNotFound):
+			o.log.Warn("rules of iptables not read: their programs are missing", "family", f.String(), "error", err)
+		case !o.byRules():
+			o.apart = o.apart || err != nil || len(servers) > 0
+		case err != nil:
 			return fmt.Errorf("of the other backend: %w", err)
+		default:
+			maps.Copy(left, servers)
 		}
-		maps.Copy(left, r.nat.objects())
 	}
 	return nil
+}
+
+// serversOf returns the virtual servers of the other backend that are rules.
+func (o *otherBackend) serversOf(ctx context.Context, f lb.Family) (lb.Snapshot, error) {
+	r, err := o.otherRules(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	defer closeRules(r)
+	if err := r.nat.load(ctx); err != nil {
+		return nil, err
+	}
+	return r.nat.objects(), nil
 }
 
 // otherRules returns the rules of the other backend with its virtual servers.
@@ -268,16 +282,16 @@ func (o *otherBackend) copy(ctx context.Context, own setStore) error {
 	return nil
 }
 
-// forget removes the rules and sets of the other backend as soon as this one has its
-// rules and may returns true for all of their virtual servers. left is the number of the
-// others.
+// forget removes the rules and sets of the other backend as soon as this one has its rules. Nothing updates
+// those sets, and both owners filter. If their virtual servers are of another mode, may must return true for
+// all of them. left is the number of the others.
 func (o *otherBackend) forget(ctx context.Context, own setStore, may func(lb.Frontend) bool) (left int, err error) {
 	if o.left == nil {
 		return 0, nil
 	}
 	records := map[lb.Set]bool{lb.SetLoadBalancer: true, lb.SetClusterIP: true, lb.SetExternalIP: true, lb.SetNodePorts: true}
 	for _, object := range o.left {
-		if m, ok := object.(lb.Member); ok && records[m.Set] && !may(lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}) {
+		if m, ok := object.(lb.Member); ok && o.apart && records[m.Set] && !may(lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}) {
 			left++
 		}
 	}
@@ -294,8 +308,14 @@ func (o *otherBackend) forget(ctx context.Context, own setStore, may func(lb.Fro
 	if err := o.copy(ctx, own); err != nil {
 		return 0, err
 	}
+	stay := false
 	for _, f := range o.config.Families {
-		if err := o.removeRules(ctx, f); err != nil {
+		err := o.removeRules(ctx, f)
+		switch {
+		case errors.Is(err, exec.ErrNotFound): // a retry is in vain
+			stay = true
+			o.log.Warn("rules of iptables not removed: their programs are missing", "family", f.String(), "error", err)
+		case err != nil:
 			return 0, fmt.Errorf("remove the rules %s of the other backend: %w", f, err)
 		}
 	}
@@ -305,12 +325,13 @@ func (o *otherBackend) forget(ctx context.Context, own setStore, may func(lb.Fro
 			ops = append(ops, lb.Op{Verb: lb.Delete, Object: object})
 		}
 	}
-	if err := firstError(o.sets.applySets(ctx, ops)); err != nil {
+	if err := firstError(o.sets.applySets(ctx, ops)); err != nil && !stay { // rules use them
 		return 0, fmt.Errorf("remove the sets of the other backend: %w", err)
 	}
 	o.sets.socket().close()
-	o.left = nil
-	o.log.Info("sets and rules of the other backend removed")
+	if o.left = nil; !stay {
+		o.log.Info("sets and rules of the other backend removed")
+	}
 	return 0, nil
 }
 
