@@ -119,7 +119,7 @@ func TestNFTTheOldOwnerOfTheRulesGoesAtOnce(t *testing.T) {
 	}
 }
 
-// Rules of iptables whose programs are gone are no obstacle.
+// Rules of iptables are no obstacle if its programs are gone.
 func TestNFTTheProgramsOfIPTablesMayBeGone(t *testing.T) {
 	inNamespace(t)
 	t.Cleanup(func() { sh(t, "nft flush ruleset; ipset destroy") })

@@ -278,7 +278,7 @@ func TestNFTServersSurviveLostReplies(t *testing.T) {
 		r := nftServersBox(t, lb.IPv4)
 		random, losses, f := rand.New(rand.NewPCG(seed, 9)), rand.New(rand.NewPCG(seed, 10)), faults{}
 		f.between(r.nft.conn)
-		k := wishes{r: r, want: map[lb.Frontend]natService{}, have: lb.Snapshot{}}
+		k := requests{r: r, want: map[lb.Frontend]natService{}, have: lb.Snapshot{}}
 		for range 40 {
 			for range 1 + random.IntN(3) {
 				k.change(random)
@@ -308,14 +308,14 @@ func TestNFTServersSurviveLostReplies(t *testing.T) {
 	}
 }
 
-// wishes are virtual servers that a kernel is to have, and those of which lb knows.
-type wishes struct {
+// requests are virtual servers that a kernel is to have, and those of which lb knows.
+type requests struct {
 	r    *rules
 	want map[lb.Frontend]natService
 	have lb.Snapshot
 }
 
-func (k *wishes) services() func(func(natService) bool) {
+func (k *requests) services() func(func(natService) bool) {
 	return func(yield func(natService) bool) {
 		for _, p := range k.want {
 			if !yield(p) {
@@ -325,8 +325,8 @@ func (k *wishes) services() func(func(natService) bool) {
 	}
 }
 
-// change changes a wish at random.
-func (k *wishes) change(random *rand.Rand) {
+// change changes a request at random.
+func (k *requests) change(random *rand.Rand) {
 	fe := lb.Frontend{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(random.IntN(5))}), Port: 80, Proto: lb.TCP}
 	if random.IntN(6) == 0 {
 		fe = lb.MarkFrontend(lb.IPv4, 3)
@@ -352,7 +352,7 @@ func (k *wishes) change(random *rand.Rand) {
 }
 
 // sync applies the differences, as lb does, and ignores errors.
-func (k *wishes) sync(t *testing.T) {
+func (k *requests) sync(t *testing.T) {
 	if !k.r.inPlace {
 		_ = k.r.place(t.Context())
 	}
@@ -390,7 +390,7 @@ func (k *wishes) sync(t *testing.T) {
 }
 
 // checkServed checks that the kernel has the wanted servers with their kinds, and perhaps others.
-func (k *wishes) checkServed(t *testing.T) {
+func (k *requests) checkServed(t *testing.T) {
 	t.Helper()
 	o := k.r.another(t)
 	have := o.nat.objects()
@@ -402,7 +402,7 @@ func (k *wishes) checkServed(t *testing.T) {
 	o.nat.nft.mustHaveKinds(t)
 }
 
-func (k *wishes) audit(t *testing.T) error {
+func (k *requests) audit(t *testing.T) error {
 	_, err := k.r.observe(t.Context(), nil)
 	if err == nil {
 		k.have = k.r.nat.objects()
@@ -421,7 +421,7 @@ func TestNFTSetsSurviveLostReplies(t *testing.T) {
 		for seed := range uint64(5) {
 			random, losses := rand.New(rand.NewPCG(seed, uint64(set))), rand.New(rand.NewPCG(seed, 10))
 			s.applyObjects(t, lb.Add, id)
-			k := memberWishes{s: s, id: id, want: map[lb.Member]bool{}, have: lb.Snapshot{}}
+			k := memberRequests{s: s, id: id, want: map[lb.Member]bool{}, have: lb.Snapshot{}}
 			for range 30 {
 				for range 1 + random.IntN(5) {
 					k.change(random)
@@ -448,15 +448,15 @@ func TestNFTSetsSurviveLostReplies(t *testing.T) {
 	}
 }
 
-// memberWishes are members that a set is to have, and those of which lb knows.
-type memberWishes struct {
+// memberRequests are members that a set is to have, and those of which lb knows.
+type memberRequests struct {
 	s    *nftSets
 	id   lb.IPSet
 	want map[lb.Member]bool
 	have lb.Snapshot
 }
 
-func (k *memberWishes) change(random *rand.Rand) {
+func (k *memberRequests) change(random *rand.Rand) {
 	var m lb.Member
 	if k.id.Set == lb.SetInternal {
 		m = lb.Member{Set: k.id.Set, Addr: netip.MustParseAddr("192.0.2.1"), Port: uint16(1 + random.IntN(4)), Proto: lb.TCP, Mark: 3}
@@ -476,7 +476,7 @@ func (k *memberWishes) change(random *rand.Rand) {
 }
 
 // sync applies the differences, as lb does, and ignores errors.
-func (k *memberWishes) sync(t *testing.T) {
+func (k *memberRequests) sync(t *testing.T) {
 	var add, remove []lb.Op
 	wanted := lb.Snapshot{}
 	for m := range k.want {
@@ -504,7 +504,7 @@ func (k *memberWishes) sync(t *testing.T) {
 	}
 }
 
-func (k *memberWishes) audit(t *testing.T) error {
+func (k *memberRequests) audit(t *testing.T) error {
 	obs := lb.Observation{Objects: lb.Expecting(nil)}
 	if err := k.s.observe(t.Context(), k.id.Family, &obs); err != nil {
 		return err
@@ -515,7 +515,7 @@ func (k *memberWishes) audit(t *testing.T) error {
 }
 
 // checkWanted checks that the kernel has the wanted members, and perhaps others.
-func (k *memberWishes) checkWanted(t *testing.T) {
+func (k *memberRequests) checkWanted(t *testing.T) {
 	t.Helper()
 	for m := range k.want {
 		if k.have[m.ID()] != m {
@@ -524,7 +524,7 @@ func (k *memberWishes) checkWanted(t *testing.T) {
 	}
 }
 
-func (k *memberWishes) check(t *testing.T) {
+func (k *memberRequests) check(t *testing.T) {
 	t.Helper()
 	want := lb.Snapshot{}
 	for m := range k.want {
@@ -535,6 +535,33 @@ func (k *memberWishes) check(t *testing.T) {
 	}
 	if k.id.Set != lb.SetInternal {
 		k.s.checkRanges(t, k.id, k.want)
+	}
+}
+
+// A removal leaves no empty table. One with sets or chains of another program stays.
+func TestNFTTheTableGoesWithItsLastSet(t *testing.T) {
+	inNamespace(t)
+	s := testNFTSets(t)
+	sets := setObjects()
+	for _, tt := range []struct{ foreign, left string }{
+		{"nft list tables", ""},
+		{"nft add set ip weir FOREIGN '{ type ipv4_addr; }'", "table ip weir"},
+		{"nft add chain ip weir foreign", "table ip weir"},
+	} {
+		s.applyObjects(t, lb.Add, sets...)
+		sh(t, "%s", tt.foreign)
+		s.applyObjects(t, lb.Delete, sets[1:]...)
+		if left := oneLine(sh(t, "nft list tables")); !strings.HasPrefix(left, "table ip weir") {
+			t.Errorf("%s: with a set, %q is left", tt.foreign, left)
+		}
+		s.applyObjects(t, lb.Delete, sets[0])
+		if left := oneLine(sh(t, "nft list tables")); left != tt.left {
+			t.Errorf("%s: %q is left, want %q", tt.foreign, left, tt.left)
+		}
+	}
+	s.applyObjects(t, lb.Add, sets...)
+	if n := len(s.observed(t)); n != len(sets) {
+		t.Errorf("after another creation: %d sets", n)
 	}
 }
 

@@ -151,6 +151,17 @@ func (t *nftTables) put(ctx context.Context, f lb.Family, owned uint32) error {
 	return errs[0]
 }
 
+// removeEmpty removes a table. The kernel refuses that for one with sets or chains.
+func (t *nftTables) removeEmpty(ctx context.Context, f lb.Family) {
+	errs, err := t.conn.transaction(ctx, func(e *encoder) {
+		beginNFT(e, unix.NFT_MSG_DELTABLE, unix.NLM_F_NONREC, nftFamily(f))
+		e.str(unix.NFTA_TABLE_NAME, t.name)
+	})
+	if err == nil && firstError(errs) == nil {
+		t.forget(f)
+	}
+}
+
 // putTable encodes the creation of a table. Without flags those of an existing one stay.
 func (t *nftTables) putTable(e *encoder, f lb.Family, flags uint32) {
 	beginNFT(e, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, nftFamily(f))

@@ -57,8 +57,8 @@ func (s *nftSets) reader(conn *conn) *nftSets {
 
 func (s *nftSets) name(set lb.IPSet) string { return set.Set.Name(s.prefix, set.Family) }
 
-// applySets creates and deletes sets. It creates the table for the first set, and never deletes
-// it.
+// applySets creates and deletes sets. It creates the table for the first set, and deletes it after the last one if
+// it has nothing else.
 func (s *nftSets) applySets(ctx context.Context, ops []lb.Op) []error {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
@@ -67,13 +67,18 @@ func (s *nftSets) applySets(ctx context.Context, ops []lb.Op) []error {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		created[f] = createNFTSets(ctx, s, f, ops)
 	}
+	deleted := map[lb.Family]bool{}
 	for i, op := range ops {
 		set := op.Object.(lb.IPSet)
 		if op.Verb == lb.Delete {
 			errs[i] = s.destroy(ctx, set)
+			deleted[set.Family] = true
 		} else if !created[set.Family] {
 			errs[i] = s.create(ctx, set)
 		}
+	}
+	for f := range deleted {
+		s.tables.removeEmpty(ctx, f)
 	}
 	return errs
 }
