@@ -99,12 +99,18 @@ func (n natFlow) word() string {
 	return states[n.state]
 }
 
+// maxGone limits the deleted servers of a family with connections that could not be ended.
+const maxGone = 10000
+
 // cutConns ends the connections of the servers that ops have deleted, except UDP flows
-// (conntrack.go).
+// (conntrack.go). After an error the next call ends them.
 func (m *ruleMode) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, errs []error) error {
-	gone := map[lb.Object]bool{}
+	gone := m.gone[family]
 	for i, op := range ops {
 		if op.Verb == lb.Delete && errs[i] == nil && serverOf(op.Object).Proto.Connections() {
+			if gone == nil {
+				gone = map[lb.Object]bool{}
+			}
 			gone[op.Object.ID()] = true
 		}
 	}
@@ -112,8 +118,14 @@ func (m *ruleMode) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, 
 		return nil
 	}
 	err := m.conntrack.drop(ctx, family, m.conntrack.nat, func(n natFlow) bool { return m.ended(n, gone) })
+	if err != nil && len(gone) <= maxGone {
+		m.gone[family] = gone
+		return err
+	}
+	delete(m.gone, family)
 	for id := range gone {
-		if vs, ok := id.(lb.VirtualServer); ok && vs.Frontend.Mark != 0 {
+		vs, ok := id.(lb.VirtualServer)
+		if _, back := m.rules[family].nat.services[serverOf(id)]; ok && vs.Frontend.Mark != 0 && !back {
 			m.faces.forget(vs.Frontend)
 		}
 	}
@@ -121,19 +133,21 @@ func (m *ruleMode) cutConns(ctx context.Context, family lb.Family, ops []lb.Op, 
 }
 
 // dropUDP deletes UDP flows to frontends that IPVS served. While their client sends, conntrack
-// would take them past the rules.
+// would take them past the rules. Those without an error leave servers.
 func (m *ruleMode) dropUDP(ctx context.Context, servers map[lb.Frontend]bool) error {
 	families := map[lb.Family]bool{}
 	for f := range servers {
-		if !f.Proto.Connections() {
-			families[lb.FamilyOf(f.Addr)] = true
-		}
+		families[lb.FamilyOf(f.Addr)] = true
 	}
 	var all []error
 	for family := range families {
-		all = append(all, m.conntrack.drop(ctx, family, m.conntrack.plainUDP, func(n natFlow) bool {
+		err := m.conntrack.drop(ctx, family, m.conntrack.plainUDP, func(n natFlow) bool {
 			return slices.ContainsFunc(m.faces.of(n), func(f lb.Frontend) bool { return servers[f] })
-		}))
+		})
+		if err == nil {
+			maps.DeleteFunc(servers, func(f lb.Frontend, _ bool) bool { return lb.FamilyOf(f.Addr) == family })
+		}
+		all = append(all, err)
 	}
 	return errors.Join(all...)
 }

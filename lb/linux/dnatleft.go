@@ -16,6 +16,8 @@ type leftIPVS struct {
 	searched bool
 	table    *ipvsTable
 	servers  []lb.Frontend
+	// udp are the deleted ones with UDP flows that conntrack may still have.
+	udp map[lb.Frontend]bool
 }
 
 // findIPVS finds weir's virtual servers in IPVS: those that the sets record.
@@ -40,7 +42,7 @@ func (m *ruleMode) findIPVS(ctx context.Context, objects *lb.Table) error {
 		c.close()
 		return fmt.Errorf("list virtual servers of another mode: %w", err)
 	}
-	m.left = leftIPVS{searched: true, table: table}
+	m.left = leftIPVS{searched: true, table: table, udp: map[lb.Frontend]bool{}}
 	for _, s := range servers {
 		r := m.rules[lb.FamilyOf(s.Frontend.Addr)]
 		if r == nil || !recordedServer(s.Frontend, objects) {
@@ -65,7 +67,7 @@ func recordedServer(f lb.Frontend, objects *lb.Table) bool {
 // forgetIPVS is ForgetOther of mode netfilter.
 func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
 	if m.left.table == nil {
-		return 0, nil
+		return 0, m.dropUDP(ctx, m.left.udp)
 	}
 	all := !slices.ContainsFunc(m.left.servers, func(f lb.Frontend) bool { return !may(f) })
 	for _, f := range m.config.Families {
@@ -99,7 +101,11 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 			failed = append(failed, fmt.Errorf("%s of mode ipvs: %w", ops[i], err))
 			continue
 		}
-		deleted[serverOf(ops[i].Object)] = true
+		f := serverOf(ops[i].Object)
+		deleted[f] = true
+		if !f.Proto.Connections() {
+			m.left.udp[f] = true
+		}
 	}
 	var stay []lb.Frontend
 	for _, f := range m.left.servers {
@@ -112,7 +118,7 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 		m.left.table = nil
 		failed = append(failed, m.endIPVS(ctx))
 	}
-	failed = append(failed, m.dropUDP(ctx, deleted))
+	failed = append(failed, m.dropUDP(ctx, m.left.udp))
 	return len(stay), errors.Join(failed...)
 }
 

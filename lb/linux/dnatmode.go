@@ -78,6 +78,7 @@ type ruleMode struct {
 	faces      faces
 	left       leftIPVS
 	flowReader flowReader
+	gone       map[lb.Family]map[lb.Object]bool // deleted servers with connections that could not be ended
 }
 
 // prepare prepares the rules of a family for objects of the other mode.
@@ -263,7 +264,7 @@ func (m *ruleMode) applyServers(ctx context.Context, ops []lb.Op) []error {
 			errs[at[i]] = err
 		}
 		if err := m.cutConns(ctx, family, mine, failed); err != nil {
-			m.log.Warn("removal of stale connections failed", "error", err)
+			m.log.Warn("removal of stale connections failed; retrying with the next change", "error", err)
 		}
 	}
 	return errs

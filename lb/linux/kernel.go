@@ -102,7 +102,7 @@ var _ lb.Kernel = (*Kernel)(nil)
 func New(ctx context.Context, c Config) (*Kernel, error) {
 	k := &Kernel{core: core{config: c, mode: c.Mode, log: c.Logger, sysctls: sysctls{"/proc/sys"}, rules: map[lb.Family]*rules{}}}
 	k.other = otherBackend{core: &k.core}
-	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}}, watcher{core: &k.core, pace: defaultPace, notOwner: map[lb.Family]string{}}
+	k.byRule, k.watcher = ruleMode{core: &k.core, faces: faces{}, gone: map[lb.Family]map[lb.Object]bool{}}, watcher{core: &k.core, pace: defaultPace, notOwner: map[lb.Family]string{}}
 	if k.log == nil {
 		k.log = slog.New(slog.DiscardHandler)
 	}

@@ -272,6 +272,47 @@ func otherModeEnds(t *testing.T, audit bool) {
 	}
 }
 
+// The end of connections is repeated after an error.
+func TestNFTConnectionsEndAfterAnError(t *testing.T) {
+	inNamespace(t)
+	if err := TryNFTables(t.Context(), DefaultConfig()); err != nil {
+		t.Skip("SKIPPED: ", err)
+	}
+	t.Cleanup(func() { sh(t, "nft flush ruleset") })
+	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend, c.Mode = NFTables, ModeNetfilter })
+	_, err := k.Observe(t.Context(), nil)
+	must(t, err)
+	add(t, k, setObjects()...)
+	add(t, k, lb.Rules{Family: lb.IPv4})
+	p := serverWith("192.0.2.1", 2)
+	add(t, k, p.server, p.reals[0], p.reals[1])
+	udp := lb.Frontend{Addr: netip.MustParseAddr("192.0.2.1"), Port: 53, Proto: lb.UDP}
+	ipvs, _ := playedConn(&played{kernel: func(m message) []byte { return ack(m, 0) }})
+	k.byRule.left = leftIPVS{searched: true, table: newTable(ipvs, 1, marking{}), servers: []lb.Frontend{udp}, udp: map[lb.Frontend]bool{}}
+	sh(t, "conntrack -I -p tcp -s 10.1.0.2 -d 192.0.2.1 --sport 1000 --dport 80 --dst-nat %s --state ESTABLISHED -t 100", p.reals[0].Addr)
+	sh(t, "conntrack -I -p udp -s 10.1.0.2 -d 192.0.2.1 --sport 1000 --dport 53 -t 100")
+	f := faults{}
+	f.between(k.conntrack.conn)
+	for _, tt := range []struct {
+		name  string
+		op    lb.Op
+		lost  int // replies
+		flows int
+	}{
+		{"without replies", lb.Op{Verb: lb.Delete, Object: p.reals[0]}, 1000, 2},
+		{"with replies", lb.Op{Verb: lb.Change, Object: real(p.server.Frontend, "10.0.0.2:80", 7)}, 0, 0},
+	} {
+		f.more = tt.lost
+		must(t, firstError(k.Apply(t.Context(), []lb.Op{tt.op})))
+		if _, err := k.ForgetOther(t.Context(), anyServer, false); (err != nil) != (tt.lost > 0) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if out := sh(t, "conntrack -L 2>/dev/null | grep sport=1000 || true"); strings.Count(out, "\n") != tt.flows {
+			t.Errorf("%s: want %d flows, got:\n%s", tt.name, tt.flows, out)
+		}
+	}
+}
+
 // Replies are lost at random, of reads and changes. Two repairs later the kernel has exactly the wanted servers.
 func TestNFTServersSurviveLostReplies(t *testing.T) {
 	for seed := range uint64(6) {
