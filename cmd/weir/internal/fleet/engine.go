@@ -178,9 +178,7 @@ func (e *Engine) receiveMembers(s *cluster.Status, d *Decision, now time.Time) {
 		if r.joined {
 			e.claims.garp.request(0, now)
 		}
-		if e.settings.l2 != nil {
-			d.Peers = e.claims.changedPeers(&e.settings, &e.members)
-		}
+		d.Peers = e.claims.changedPeers(&e.settings, &e.members)
 	}
 	var grace time.Duration
 	if e.settings.fleet != nil {
@@ -220,7 +218,7 @@ func (e *Engine) advance(now time.Time, d *Decision) {
 		s.joined, s.wasJoined = true, true
 		if e.members.forget(now) {
 			e.gen.members++
-			if peers := e.claims.changedPeers(&e.settings, &e.members); peers != nil && e.settings.l2 != nil {
+			if peers := e.claims.changedPeers(&e.settings, &e.members); peers != nil {
 				d.Peers = peers
 			}
 		}

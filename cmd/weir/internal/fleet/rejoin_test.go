@@ -174,3 +174,43 @@ func freshBesideB(t *testing.T, vip netip.Addr, finds func(*moment)) (*Engine, m
 	}
 	return e, in
 }
+
+// Only an answerer of [l2] has members: without it none may be given, and a reload that adds it gives all.
+func TestMembersOfAnAnswererThatIsAdded(t *testing.T) {
+	t.Parallel()
+	cfg := inFleet(owner.Rules{Mode: owner.ActiveStandby})
+	e := newTestEngine(cfg)
+	member := func(name, mac string) cluster.Member {
+		m := message.Message{Answers: true, MACs: []string{mac}}
+		out, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := cluster.DigestOf(out.Wire())
+		return cluster.Member{Name: name, Life: cluster.Alive, State: cluster.State{Stable: true, Message: d}, Message: out, MessageDigest: d}
+	}
+	b, c := member("b", "02:00:00:00:00:0b"), member("c", "02:00:00:00:00:0c")
+	in := moment{Inputs: Inputs{Now: startTime, Box: Box{Ready: true}}}
+	step := func(d time.Duration, s *cluster.Status) Decision {
+		in.Now, in.Members = in.Now.Add(d), s
+		return e.update(in)
+	}
+	step(time.Second, &cluster.Status{Members: []cluster.Member{b, c}, Joined: true})
+	// The gossip is restarted, and c is gone.
+	step(time.Second, &cluster.Status{Members: []cluster.Member{b}, Rejoins: 1})
+	after := &cluster.Status{Members: []cluster.Member{b}, Rejoins: 1, Joined: true}
+	step(rejoinWindow+time.Second, after)
+
+	with := *cfg
+	with.L2 = &config.L2{Interfaces: []string{"eth0"}, Static: true}
+	e.Configure(&with, "a", nil)
+	if d := step(time.Second, after); len(d.Peers) != 1 {
+		t.Errorf("the added answerer gets members %v, want b", d.Peers)
+	}
+	e.Configure(cfg, "a", nil)
+	e.Leave()
+	e.Configure(&config.Config{}, "a", nil)
+	if d := step(time.Second, nil); d.Peers != nil {
+		t.Errorf("without an answerer members %v are given", d.Peers)
+	}
+}
