@@ -37,6 +37,10 @@ type Status struct {
 // reopenInterval is the time after which a failed socket is opened again.
 const reopenInterval = time.Second
 
+// unheardInterval is the time after which sockets without a packet of the peer are opened again: the box may have
+// another address towards it since then, as when a link is up at last.
+const unheardInterval = 10 * time.Second
+
 // packetsToEnd announce the end of a session: there is no acknowledgement.
 const packetsToEnd = 3
 
@@ -67,6 +71,7 @@ type session struct {
 	machine  *machine
 	changed  func(Status)
 	last     Status
+	unheard  time.Duration // in place of unheardInterval, if not 0
 	out, in  *net.UDPConn
 	refusal  error // of the last packet, or of the sockets
 	received chan Packet
@@ -125,6 +130,8 @@ func (s *session) exchange(ctx context.Context) error {
 	transmit, detect := time.NewTimer(0), time.NewTimer(0)
 	defer transmit.Stop()
 	defer detect.Stop()
+	unheard := time.NewTicker(cmp.Or(s.unheard, unheardInterval))
+	defer unheard.Stop()
 	if detect.Stop(); !m.expires.IsZero() { // of a session that other sockets had
 		detect.Reset(time.Until(m.expires))
 	}
@@ -163,6 +170,10 @@ func (s *session) exchange(ctx context.Context) error {
 				return nil
 			}
 			detect.Reset(time.Until(m.expires))
+		case <-unheard.C:
+			if m.expires.IsZero() {
+				return nil
+			}
 		}
 		if err != nil {
 			err = fmt.Errorf("send to %s: %w", s.peer.Address, cause(err))

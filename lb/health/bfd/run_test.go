@@ -277,3 +277,24 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// The box may get another address towards a peer that has never answered: the session must not keep its first one.
+func TestSocketsWithoutAPacketAreOpenedAgain(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	p := peer("127.0.0.51", "127.0.0.52", freePort(t, netip.MustParseAddr("127.0.0.1")))
+	silent, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(p.Address)) // otherwise the peer refuses packets
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	s := &session{peer: p, machine: newMachine(p.Config), changed: func(Status) {}, unheard: 50 * time.Millisecond}
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if err := s.exchange(ctx); err != nil || ctx.Err() != nil {
+		t.Errorf("the session keeps its sockets: %v, %v", err, ctx.Err())
+	}
+}
