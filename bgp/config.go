@@ -86,9 +86,9 @@ type Peer struct {
 	BFD                           BFD
 	Families                      advertise.Families
 	// MaxPrefixes is how many prefixes of a family the router may send. None is used, but
-	// GoBGP stores them. With more the session is closed and retried an hour later: the
-	// limit protects the memory, and must not take the box off the network because a router
-	// lost its filter.
+	// GoBGP stores them. With more the session is closed and retried an hour later, but a
+	// router of a Range may connect at once: the limit protects the memory, and must not take
+	// the box off the network because a router lost its filter.
 	MaxPrefixes int
 	// NextHops override Config.NextHops.
 	NextHops NextHops

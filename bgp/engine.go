@@ -32,10 +32,11 @@ type engine struct {
 	restart bool   // GoBGP must be started again
 	panics  panics
 
-	peers   []Peer          // with defaults, as GoBGP has them
-	missing map[string]bool // peers that GoBGP refused
-	next    nextHopTable
-	table   classTable
+	peers     []Peer          // with defaults, as GoBGP has them
+	missing   map[string]bool // peers that GoBGP refused
+	strangers strangers
+	next      nextHopTable
+	table     classTable
 }
 
 // nextHopTable has the next hops of each peer.

@@ -271,19 +271,24 @@ func (b *sessions) fail(s *session, why string, at time.Time) {
 	}
 }
 
-// logLine logs a line about a session, up to logLimit in logPeriod.
+// logLine logs a line about a session, up to logLimit in logPeriod. Routers of ranges that have had no session share
+// their lines: anybody in the range can connect.
 func (b *sessions) logLine(s *session, level slog.Level, line string, at time.Time, attrs ...slog.Attr) {
-	if at.Sub(s.window) > logPeriod {
-		s.window, s.logged = at, 0
+	l := &s.lines
+	if s.Range.IsValid() && s.Flaps == 0 && level == slog.LevelWarn {
+		l = &b.refused
 	}
-	if s.logged++; s.logged > logLimit {
-		s.suppressed++
+	if at.Sub(l.window) > logPeriod {
+		l.window, l.logged = at, 0
+	}
+	if l.logged++; l.logged > logLimit {
+		l.suppressed++
 		return
 	}
 	attrs = append([]slog.Attr{slog.String("peer", s.Name), slog.String("address", s.Address.String())}, attrs...)
-	if s.suppressed > 0 {
-		attrs = append(attrs, slog.Int("suppressed", s.suppressed))
-		s.suppressed = 0
+	if l.suppressed > 0 {
+		attrs = append(attrs, slog.Int("suppressed", l.suppressed))
+		l.suppressed = 0
 	}
 	b.log.LogAttrs(context.Background(), level, line, attrs...)
 }

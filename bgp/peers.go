@@ -33,11 +33,11 @@ func (e *engine) setPeers(cfg Config) error {
 	for _, p := range wanted {
 		was, there := old[p.Name]
 		delete(old, p.Name)
+		kept := there && restart == cfg.GracefulRestart && !e.missing[p.Name]
 		switch {
-		case there && was.sameSession(p) && restart == cfg.GracefulRestart && !e.missing[p.Name]:
-			if was != p {
-				eased = append(eased, p)
-			}
+		case kept && was == p:
+		case kept && was.sameSession(p):
+			eased = append(eased, p)
 		case there:
 			e.removePeer(was)
 			fresh = append(fresh, p)
@@ -60,7 +60,7 @@ func (e *engine) setPeers(cfg Config) error {
 	return errors.Join(errs...)
 }
 
-// sameSession reports whether a session with p can become one with q.
+// sameSession reports whether a session with p can become one with q. GoBGP can't change a range.
 func (p Peer) sameSession(q Peer) bool {
 	p.BFD, p.NextHops, p.ConnectRetry, p.MaxPrefixes = q.BFD, q.NextHops, q.ConnectRetry, q.MaxPrefixes
 	return p == q && !p.Range.IsValid()

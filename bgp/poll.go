@@ -19,6 +19,7 @@ const (
 	noRepair repair = iota
 	enable          // the pause after too many prefixes is over, or the limit has changed
 	reset           // the router reads nothing
+	await           // a router of a range has no session
 )
 
 // update takes over the state that GoBGP only returns on request.
@@ -64,6 +65,8 @@ func (b *sessions) update(p *api.Peer, now time.Time) repair {
 	case s.blocked(s.Messages.SentTotal != sent, now):
 		s.setDown(fmt.Sprintf("the router has read nothing for %s", s.Hold), now)
 		return reset
+	case s.Range.IsValid() && p.State.SessionState != api.PeerState_SESSION_STATE_ESTABLISHED:
+		return await
 	}
 	return noRepair
 }

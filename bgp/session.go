@@ -25,6 +25,7 @@ type sessions struct {
 	number   uint64 // of the present GoBGP, the only one that counts: events and lines of a stopped one are ignored
 	peers    []Peer // with defaults
 	sessions map[netip.Addr]*session
+	refused  lines // about routers of ranges without a session
 	restart  time.Duration
 }
 
@@ -39,9 +40,13 @@ type session struct {
 	before       Messages
 	polledAt     time.Time     // the last poll
 	unsent       time.Duration // since a message could be sent
-	logged       int           // lines logged since window
-	suppressed   int
-	window       time.Time
+	lines        lines
+}
+
+// lines counts log lines, to limit them.
+type lines struct {
+	logged, suppressed int // since window
+	window             time.Time
 }
 
 // The lines that a peer may log in a period.
@@ -108,6 +113,19 @@ func (b *sessions) peerOf(addr netip.Addr) (Peer, bool) {
 	return Peer{}, false
 }
 
+// forget removes a router of a range.
+func (b *sessions) forget(addr string) {
+	a, err := netip.ParseAddr(addr)
+	if err != nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.sessions[a]; s != nil && s.Range.IsValid() {
+		delete(b.sessions, a)
+	}
+}
+
 // of returns the session of an address, and creates it for a new router of a range.
 func (b *sessions) of(addr netip.Addr) *session {
 	if s := b.sessions[addr]; s != nil {
@@ -119,6 +137,9 @@ func (b *sessions) of(addr netip.Addr) *session {
 	}
 	s := b.keep(addr, p)
 	b.sessions[addr] = s
+	if len(b.sessions) > mostStrangers {
+		b.changed() // a poll removes some
+	}
 	return s
 }
 

@@ -100,7 +100,7 @@ func peerKeys(p *Peer) []schema.Key {
 		{Path: "bgp.peer.address", Example: `"10.0.0.1"`, Type: schema.Text,
 			Doc: "The peer's address, IPv4 or IPv6. A link-local one needs its interface: \"fe80::1%eth0\". Set either this or range."},
 		{Path: "bgp.peer.range", Example: `"10.0.0.0/24"`, Type: schema.Text,
-			Doc: "In place of address: accepts all routers that connect from this range."},
+			Doc: "In place of address: accepts all routers that connect from this range. Without a password these are all its hosts."},
 		{Path: "bgp.peer.asn", To: &p.ASN, Example: `64501`, Required: true, Max: maxUint32, Check: checkASN,
 			Doc: "The AS number of the peer. The AS number of the box makes it an internal peer (iBGP). With range, 0 accepts any AS."},
 		{Path: "bgp.peer.local_asn", To: &p.LocalASN, Default: `0`, Max: maxUint32, Check: checkASN,
@@ -140,7 +140,7 @@ func peerKeys(p *Peer) []schema.Key {
 		{Path: "bgp.peer.standby", Example: `"local_pref"`, Type: schema.Text, Values: standbyAttributes,
 			Doc: "Overrides bgp.standby for this peer."},
 		{Path: "bgp.peer.max_prefixes", To: &p.MaxPrefixes, Unit: "routes of a family", Default: `2000000`, Min: 1, Max: 10000000,
-			Doc: "A session ends when the peer sends more routes, to protect the memory: each takes 240 bytes. weir retries after an hour. It uses no route " +
+			Doc: "A session ends when the peer sends more routes, to protect the memory: each takes 240 bytes. weir retries after an hour; a router of a range retries by itself. It uses no route " +
 				"of a peer. The default is above a full table of the Internet, so that a router without its filter does not take the box off the network."},
 	}
 }
