@@ -115,7 +115,7 @@ func (e *engine) timeout(b *binding, now time.Time) {
 		}
 		b.enqueue(kindProbe, priorityProbing)
 	case Answered:
-		if b.other.mac != (MAC{}) && now.Sub(b.other.seen) >= conflictMemory {
+		if b.other.mac != (MAC{}) && !now.Before(b.other.forget) {
 			b.other.mac, b.other.member, b.other.overruled = MAC{}, "", false
 			e.statusChanges++
 		}
@@ -178,6 +178,7 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 	m, known := e.members[from]
 	if b.state == Answered && b.other.overruled && from == b.other.mac && (m.Gone || !known) {
 		if now.Sub(b.other.probed) < lateAnswer {
+			e.remember(b, now)
 			return
 		}
 		b.other.objected = true
@@ -228,6 +229,7 @@ func (e *engine) contest(b *binding, withMember bool, now time.Time) {
 	if b.overrules(e.members[b.other.mac], now) {
 		e.become(b, Answered, now)
 		b.other.overruled = true
+		e.remember(b, now)
 		b.link.Overruled++
 		if len(e.foreign) < maxForeign {
 			e.foreign = append(e.foreign, foreignUse{b.vip, b.link.name, b.other.mac, b.other.member, true})
@@ -251,6 +253,15 @@ func (b *binding) overrules(m Member, now time.Time) bool {
 	return dead && !b.other.objected && now.Sub(b.since) >= overruleAfter && now.Sub(b.other.lived) >= overruleAfter
 }
 
+// remember records that the other host has used the VIP. One that was overruled is remembered until it has had the time to
+// answer the next announcement: otherwise that answer would be a conflict.
+func (e *engine) remember(b *binding, now time.Time) {
+	b.other.seen, b.other.forget = now, now.Add(conflictMemory)
+	if b.other.overruled {
+		b.other.forget = b.other.forget.Add(e.config.GARPInterval)
+	}
+}
+
 // recordUser records the other host that uses the VIP.
 func (e *engine) recordUser(b *binding, from MAC, member string, now time.Time) {
 	if b.other.mac != from || b.other.member != member {
@@ -265,5 +276,6 @@ func (e *engine) recordUser(b *binding, from MAC, member string, now time.Time) 
 	if now.Sub(b.other.probed) >= lateAnswer {
 		b.other.lived = now
 	}
-	b.other.mac, b.other.member, b.other.seen = from, member, now
+	b.other.mac, b.other.member = from, member
+	e.remember(b, now)
 }

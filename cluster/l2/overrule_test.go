@@ -175,3 +175,33 @@ func TestOnlyALateFrameIsAnObjection(t *testing.T) {
 		n.expect(vip, "a")
 	})
 }
+
+// A leaf also answers the announcements of the new owner, which keeps the VIP: also from a dead member that the tie-break
+// prefers, and long after the takeover.
+func TestAnswersToAnnouncementsAreNoConflict(t *testing.T) {
+	n := newLAN(t, "a", "b")
+	vip := preferredVIP("b", "a", vip4)
+	mac := n.boxes["b"].mac
+	delete(n.boxes, "b")
+	leaf := n.leaf(mac, vip)
+	n.gone("a", "b")
+	n.set("a", &Claim{Orphaned: true}, vip)
+	n.run(2 * overruleAfter)
+	n.expect(vip, "a")
+	answers := 0
+	for seen := len(n.sent); n.now.Sub(begin) < 15*time.Minute; n.run(50 * time.Millisecond) {
+		for _, s := range n.sent[seen:] {
+			if s.by.name == "a" && isGratuitous(s) {
+				answers++
+				n.send(leaf, arpFrame(arpReply, s.by.mac, mac, vip, s.by.mac, vip))
+			}
+		}
+		seen = len(n.sent)
+		if st := n.binding("a", vip).state; st != Answered {
+			t.Fatalf("%s after the takeover, and %d answers of the leaf, the VIP is %s", n.now.Sub(begin), answers, st)
+		}
+	}
+	if answers < 10 {
+		t.Errorf("the leaf has answered %d announcements only", answers)
+	}
+}

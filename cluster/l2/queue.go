@@ -53,8 +53,8 @@ func (t *timers) set(s *binding, due time.Time) {
 // the VIP may be forgotten.
 func (t *timers) setAnswered(b *binding) {
 	due := b.nextGratuitous
-	if forget := b.other.seen.Add(conflictMemory); b.other.mac != (MAC{}) && (due.IsZero() || forget.Before(due)) {
-		due = forget
+	if b.other.mac != (MAC{}) && (due.IsZero() || b.other.forget.Before(due)) {
+		due = b.other.forget
 	}
 	t.set(b, due)
 }

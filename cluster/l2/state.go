@@ -99,6 +99,7 @@ type otherUser struct {
 	mac     MAC
 	member  string    // its name; empty: it is no member of the fleet
 	seen    time.Time // when it last used the VIP
+	forget  time.Time // when that is forgotten
 	counted time.Time // when a conflict with it was last counted and answered
 	// probed is when a frame was last sent that it may answer, and lived when it last used the VIP without that.
 	probed, lived time.Time

@@ -26,7 +26,7 @@ func (e *engine) status(now time.Time) Status {
 
 func (s *binding) status(now time.Time) VIP {
 	v := VIP{Addr: s.vip, Interface: s.link.name, State: s.state, Since: s.since, Requested: s.requested, Requester: s.requester}
-	if s.other.mac != (MAC{}) && (s.state == Contested || now.Sub(s.other.seen) < conflictMemory) {
+	if s.other.mac != (MAC{}) && (s.state == Contested || now.Before(s.other.forget)) {
 		v.Other, v.Member, v.OtherSeen, v.Overruled = s.other.mac, s.other.member, s.other.seen, s.state == Answered && s.other.overruled
 	}
 	return v
