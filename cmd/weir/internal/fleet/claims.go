@@ -99,8 +99,7 @@ func (c competitor) preferred(vip netip.Addr) bool {
 	return c.rules.Prefers(&owner.Member{Name: c.other, Weight: c.weight}, &owner.Member{Name: c.self, Weight: c.selfWeight}, vip)
 }
 
-// changedPeers returns the other members by MAC, if they or the tie-break have changed. Without [l2] none is known, so
-// that a reload that adds it gets them all.
+// changedPeers returns the other members by MAC, if they or the tie-break have changed since the answerer got them.
 func (c *claims) changedPeers(s *settings, m *members) map[l2.MAC]l2.Member {
 	if s.l2 == nil {
 		c.peers = nil

@@ -156,10 +156,8 @@ func (e *Engine) ownClaim(a netip.Addr) *l2.Claim {
 	switch {
 	case e.local.noIPVS, floating && e.isolation.is():
 		return nil
-	case floating:
+	case floating, e.local.answersFor(&e.settings, a):
 		return &l2.Claim{Interfaces: interfaces, Orphaned: e.members.orphaned(a)}
-	case e.local.answersFor(&e.settings, a):
-		return &l2.Claim{Orphaned: e.members.orphaned(a)}
 	}
 	return nil
 }
