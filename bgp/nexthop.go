@@ -3,6 +3,7 @@ package bgp
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 )
 
@@ -65,6 +66,18 @@ func (h hops) keepKnown(was hops, refused bool) hops {
 	}
 	if !h.v6.known() {
 		h.v6 = was.v6
+	}
+	return h
+}
+
+// except returns h without the addresses that another interface has than the session's. They were chosen when the box
+// had another route to the router.
+func (h hops) except(session []netip.Addr, interfaces [][]netip.Addr) hops {
+	for _, n := range []*nextHop{&h.v4, &h.v6} {
+		elsewhere := func(on []netip.Addr) bool { return slices.Contains(on, n.addr) }
+		if len(session) > 0 && !elsewhere(session) && slices.ContainsFunc(interfaces, elsewhere) {
+			*n = nextHop{}
+		}
 	}
 	return h
 }

@@ -165,8 +165,8 @@ func (e *engine) poll() error {
 		what := e.sessions.update(p, now)
 		repairs[what] = append(repairs[what], p.GetState().GetNeighborAddress())
 	})
-	e.endStrangers(repairs[await], now)
-	errs := []error{err, e.recreateLost(), e.followHops(), e.dropUnusedClasses()}
+	e.known.strangers.end(e.gobgp, e.sessions, repairs[await], now)
+	errs := []error{err, e.recreateLost(), e.followSources(), e.followHops(), e.dropUnusedClasses()}
 	for _, addr := range repairs[enable] {
 		errs = append(errs, e.gobgp.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: addr}))
 	}
@@ -203,7 +203,8 @@ func (e *engine) followHops() error {
 		if p.hasFixedHops() {
 			continue
 		}
-		if now := nextHops(p, sessionInterface(p, on), e.next.refused[p.Name]).keepKnown(h, e.next.refused[p.Name]); now != h {
+		session := sessionInterface(p, on)
+		if now := nextHops(p, session, e.next.refused[p.Name]).keepKnown(h.except(session, on), e.next.refused[p.Name]); now != h {
 			e.panics.changing = true
 			e.next.hops[p.Name] = now
 			changed = append(changed, p)
