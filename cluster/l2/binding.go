@@ -178,7 +178,7 @@ func (e *engine) conflict(b *binding, from MAC, now time.Time) {
 	m, known := e.members[from]
 	if b.state == Answered && b.other.overruled && from == b.other.mac && (m.Gone || !known) {
 		if now.Sub(b.other.probed) < lateAnswer {
-			e.remember(b, now)
+			b.remember(e.config.GARPInterval, now)
 			return
 		}
 		b.other.objected = true
@@ -229,7 +229,7 @@ func (e *engine) contest(b *binding, withMember bool, now time.Time) {
 	if b.overrules(e.members[b.other.mac], now) {
 		e.become(b, Answered, now)
 		b.other.overruled = true
-		e.remember(b, now)
+		b.remember(e.config.GARPInterval, now)
 		b.link.Overruled++
 		if len(e.foreign) < maxForeign {
 			e.foreign = append(e.foreign, foreignUse{b.vip, b.link.name, b.other.mac, b.other.member, true})
@@ -255,10 +255,10 @@ func (b *binding) overrules(m Member, now time.Time) bool {
 
 // remember records that the other host has used the VIP. One that was overruled is remembered until it has had the time to
 // answer the next announcement: otherwise that answer would be a conflict.
-func (e *engine) remember(b *binding, now time.Time) {
+func (b *binding) remember(announced time.Duration, now time.Time) {
 	b.other.seen, b.other.forget = now, now.Add(conflictMemory)
 	if b.other.overruled {
-		b.other.forget = b.other.forget.Add(e.config.GARPInterval)
+		b.other.forget = b.other.forget.Add(announced)
 	}
 }
 
@@ -277,5 +277,5 @@ func (e *engine) recordUser(b *binding, from MAC, member string, now time.Time) 
 		b.other.lived = now
 	}
 	b.other.mac, b.other.member = from, member
-	e.remember(b, now)
+	b.remember(e.config.GARPInterval, now)
 }
