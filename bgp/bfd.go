@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -34,4 +35,32 @@ func bfdAdminDown(router, local netip.Addr, p Peer) error {
 		}
 	}
 	return nil
+}
+
+// followSources begins BFD sessions again that are not up and have another source address than the box uses towards
+// the router now. GoBGP chooses it once, when it adds the peer: with a link that is down then, it is that of another
+// link, and the router ignores such packets.
+func (e *engine) followSources() error {
+	var errs []error
+	for _, p := range e.sessions.withoutBFD() {
+		now := sourceTo(netip.AddrPortFrom(p.Address, bfd.Port))
+		if !now.IsValid() || now == e.known.sources[p.Name] {
+			continue
+		}
+		e.panics.changing = true
+		off := p
+		off.BFD.Enabled = false
+		errs = append(errs, e.updatePeer(off))
+		waitForBFD(p)
+		errs = append(errs, e.updatePeer(p))
+	}
+	return errors.Join(errs...)
+}
+
+// hasBFD records the source of a new BFD session, and waits.
+func (k *peering) hasBFD(p Peer) {
+	if p.BFD.Enabled && p.Address.IsValid() {
+		k.sources[p.Name] = sourceTo(netip.AddrPortFrom(p.Address, bfd.Port))
+	}
+	waitForBFD(p)
 }

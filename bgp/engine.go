@@ -32,11 +32,17 @@ type engine struct {
 	restart bool   // GoBGP must be started again
 	panics  panics
 
-	peers     []Peer          // with defaults, as GoBGP has them
-	missing   map[string]bool // peers that GoBGP refused
+	peers []Peer // with defaults, as GoBGP has them
+	known peering
+	next  nextHopTable
+	table classTable
+}
+
+// peering is what is known of the peers of the present GoBGP.
+type peering struct {
+	missing   map[string]bool // peers that it refused
 	strangers strangers
-	next      nextHopTable
-	table     classTable
+	sources   map[string]netip.Addr // of BFD sessions, by peer
 }
 
 // nextHopTable has the next hops of each peer.
@@ -108,7 +114,8 @@ func (e *engine) start(cfg Config) error {
 	handler := &logHandler{log: e.log, sessions: e.sessions, limiter: e.limiter, number: number}
 	e.gobgp = server.NewBgpServer(server.LoggerOption(slog.New(handler), nil))
 	go e.gobgp.Serve()
-	e.next.hops, e.next.refused, e.missing = map[string]hops{}, map[string]bool{}, map[string]bool{}
+	e.next.hops, e.next.refused = map[string]hops{}, map[string]bool{}
+	e.known = peering{missing: map[string]bool{}, sources: map[string]netip.Addr{}}
 	e.table.classes, e.table.policies, e.table.has = map[string]*class{}, map[string]bool{}, map[netip.Prefix]*class{}
 	e.peers = nil
 

@@ -111,7 +111,7 @@ func TestAPanicOfAChangeRestartsGoBGP(t *testing.T) {
 			job:    func(Config) job { return job{changes: route("192.0.2.2/32")} },
 		},
 		"configure": {
-			damage: func(e *engine) { e.missing = nil },
+			damage: func(e *engine) { e.known.missing = nil },
 			job: func(c Config) job {
 				c.Peers = append(c.Peers, Peer{Name: "other", Address: loopback(), ASN: routerASN})
 				return job{config: &c}
@@ -119,7 +119,7 @@ func TestAPanicOfAChangeRestartsGoBGP(t *testing.T) {
 		},
 		"recreateLost": {
 			damage: func(e *engine) {
-				e.missing = nil
+				e.known.missing = nil
 				for _, s := range e.sessions.sessions {
 					s.recreate = true
 				}

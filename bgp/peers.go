@@ -33,7 +33,7 @@ func (e *engine) setPeers(cfg Config) error {
 	for _, p := range wanted {
 		was, there := old[p.Name]
 		delete(old, p.Name)
-		kept := there && restart == cfg.GracefulRestart && !e.missing[p.Name]
+		kept := there && restart == cfg.GracefulRestart && !e.known.missing[p.Name]
 		switch {
 		case kept && was == p:
 		case kept && was.sameSession(p):
@@ -71,7 +71,7 @@ func (e *engine) updatePeer(p Peer) error {
 	if _, err := e.gobgp.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)}); err != nil {
 		return fmt.Errorf("change peer %q: %w", p.Name, err)
 	}
-	waitForBFD(p)
+	e.known.hasBFD(p)
 	return e.resend(p)
 }
 
@@ -97,8 +97,8 @@ func (e *engine) addPeer(p Peer, restarting bool) error {
 		_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
 		err = e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, restarting)})
 	}
-	waitForBFD(p)
-	e.missing[p.Name] = err != nil
+	e.known.hasBFD(p)
+	e.known.missing[p.Name] = err != nil
 	if err != nil {
 		return fmt.Errorf("add peer %q: %w", p.Name, err)
 	}
@@ -120,7 +120,7 @@ func (e *engine) removePeer(p Peer) {
 	ctx := context.Background()
 	defer waitForBFD(p)
 	if p.Range.IsValid() {
-		if !e.missing[p.Name] { // GoBGP does not check whether it has the range
+		if !e.known.missing[p.Name] { // GoBGP does not check whether it has the range
 			_ = e.gobgp.DeleteDynamicNeighbor(ctx, &api.DeleteDynamicNeighborRequest{Prefix: p.Range.String(), PeerGroup: p.Name})
 		}
 		for _, addr := range e.sessions.addresses(p) {

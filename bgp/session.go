@@ -209,6 +209,19 @@ func (b *sessions) lost() []Peer {
 	return out
 }
 
+// withoutBFD returns the peers with a BFD session that is not up.
+func (b *sessions) withoutBFD() []Peer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []Peer
+	for _, s := range b.sessions {
+		if s.peer.BFD.Enabled && s.peer.Address.IsValid() && s.BFD.State != bfdStates[api.BfdSessionState_BFD_SESSION_STATE_UP] {
+			out = append(out, s.peer)
+		}
+	}
+	return out
+}
+
 // withBFD returns the sessions with BFD up.
 func (b *sessions) withBFD() []session {
 	b.mu.Lock()

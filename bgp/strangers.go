@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/server"
 )
 
 // The limits for strangers. Each has a peer of GoBGP, of half a MB, until weir removes it: a host that connects from many
@@ -39,12 +40,12 @@ func (s strangers) after(waiting []string, now time.Time) (next strangers, end [
 	return next, end
 }
 
-// endStrangers removes those that have no session for too long, or are too many.
-func (e *engine) endStrangers(waiting []string, now time.Time) {
+// end removes those of GoBGP that have no session for too long, or are too many.
+func (s *strangers) end(g *server.BgpServer, b *sessions, waiting []string, now time.Time) {
 	var end []string
-	e.strangers, end = e.strangers.after(waiting, now)
+	*s, end = s.after(waiting, now)
 	for _, addr := range end {
-		_ = e.gobgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: addr}) // an error: it has gone
-		e.sessions.forget(addr)
+		_ = g.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: addr}) // an error: it has gone
+		b.forget(addr)
 	}
 }
