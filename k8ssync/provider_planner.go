@@ -71,6 +71,7 @@ func (p planner) decide() bool {
 	defer p.mu.Unlock()
 	for range batch {
 		if !p.writer() {
+			p.alloc.Rest()
 			return false
 		}
 		d, some := p.alloc.Next(time.Now())

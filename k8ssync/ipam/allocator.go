@@ -35,6 +35,11 @@ func New(c Config) *Allocator {
 // SetConfig replaces the Config. No address moves: those that do not match stay, outside their pool.
 func (a *Allocator) SetConfig(c Config) {
 	a.layout = newLayout(c)
+	a.queueAll()
+}
+
+// queueAll queues all Services, and the ends of all retentions.
+func (a *Allocator) queueAll() {
 	for id := range a.requests {
 		a.dirty(id)
 	}
@@ -44,6 +49,15 @@ func (a *Allocator) SetConfig(c Config) {
 	a.clearRetained()
 	for _, c := range a.claims {
 		a.remind(c)
+	}
+}
+
+// Rest records that another writer decides: nothing is queued, and Wake is never, until
+// Next is called, which queues all Services.
+func (a *Allocator) Rest() {
+	if !a.resting {
+		a.schedule = newSchedule()
+		a.resting = true
 	}
 }
 
@@ -277,6 +291,10 @@ func (a *Allocator) Again(id lb.ServiceID) {
 // Services with addresses first, then the oldest. False is none. A Decision is not
 // repeated, unless something changes or Again is called.
 func (a *Allocator) Next(now time.Time) (Decision, bool) {
+	if a.resting {
+		a.resting = false
+		a.queueAll()
+	}
 	for {
 		a.wake(now)
 		id, ok := a.queue.pop()
@@ -330,7 +348,11 @@ func (a *Allocator) Decide(id lb.ServiceID, now time.Time) Decision {
 		keep, wait = c.assign()
 	}
 	if wait {
-		a.waiting[id] = struct{}{}
+		if a.synced[id.Source] {
+			a.waiting[id] = struct{}{}
+		} else {
+			delete(a.wanting, id) // Synced queues it
+		}
 		return Decision{Service: id, UID: c.d.UID, Version: c.d.Version, Waiting: true}
 	}
 	if c.release(keep, now) {

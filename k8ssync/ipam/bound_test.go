@@ -115,3 +115,53 @@ func TestRetentionIsQueuedOnce(t *testing.T) {
 		t.Errorf("%v, and it wakes at %s", a.queue.known, a.Wake())
 	}
 }
+
+// A box that only watches another writer keeps no queue, and has one when it writes.
+func TestNothingIsQueuedAtRest(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/24"))
+	s.put(request("old")).want("old", "", "192.0.2.0").delete("old").finish()
+	s.put(request("web")).want("web", "", "192.0.2.1")
+	s.a.Rest()
+	for i := range 1000 {
+		s.put(request(fmt.Sprint("job-", i))).delete(fmt.Sprint("job-", i))
+	}
+	old := *s.a.claims[addr("192.0.2.0")]
+	old.Version += 1000
+	s.a.Learn(old)
+	s.put(request("new"))
+	if q := &s.a.queue; len(q.at)+len(q.now.items)+len(q.retained.items)+len(q.known) != 0 || !s.a.Wake().IsZero() {
+		t.Errorf("%d, %d, %d and %d are queued, and it wakes at %s", len(q.at), len(q.now.items), len(q.retained.items), len(q.known), s.a.Wake())
+	}
+	s.want("new", "", "192.0.2.2").want("web", "", "192.0.2.1")
+	if got := s.a.Wake(); !got.Equal(start.Add(after)) {
+		t.Errorf("it wakes at %s", got)
+	}
+}
+
+// Services of a cluster that is not synced cost the others nothing.
+func TestUnsyncedServicesAreNotQueued(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/31"))
+	s.put(request("one")).put(request("two")).finish()
+	away := request("away")
+	away.ID.Source = "test"
+	s.put(away).finish()
+	if len(s.a.wanting) != 1 {
+		t.Fatalf("%d wait for an address", len(s.a.wanting))
+	}
+	s.a.Synced("test", false)
+	s.finish()
+	s.a.start(id("two"), Write{Claim: Claim{Addr: addr("192.0.2.1")}})
+	s.a.Done(addr("192.0.2.1"))
+	s.a.wake(s.now)
+	if n := len(s.a.queue.at) + len(s.a.waiting) + len(s.a.wanting); n != 0 {
+		t.Errorf("%d are queued or wait for others", n)
+	}
+	s.delete("one").finish()
+	s.now = s.now.Add(after)
+	s.finish()
+	s.a.Synced("test", true)
+	s.finish()
+	if got := s.there[away.ID].Status; len(got) != 1 {
+		t.Errorf("it has %v", got)
+	}
+}

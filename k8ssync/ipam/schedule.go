@@ -15,6 +15,7 @@ type schedule struct {
 	wanting   map[lb.ServiceID]struct{} // queued when something becomes free
 	someFreed bool                      // something did
 	last      map[lb.ServiceID]Decision // the last of each Service
+	resting   bool                      // nothing is queued
 }
 
 // queue has the Services to decide, in order, now and later.
@@ -55,6 +56,9 @@ func newSchedule() schedule {
 
 // put queues a turn.
 func (s *schedule) put(t turn) {
+	if s.resting {
+		return
+	}
 	delete(s.waiting, t.id)
 	s.queue.put(t)
 }
@@ -62,7 +66,7 @@ func (s *schedule) put(t turn) {
 // remind queues the released holders of a claim for the end of their retention.
 func (s *schedule) remind(c *Claim) {
 	for _, h := range c.Holders {
-		if !h.Released.IsZero() {
+		if !h.Released.IsZero() && !s.resting {
 			s.queue.remind(retained{h.Released, h.Service})
 		}
 	}
