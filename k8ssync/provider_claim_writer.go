@@ -188,8 +188,8 @@ func sameHolders(a, b ipam.Claim) bool {
 }
 
 // mayRelease returns an error unless the API server confirms that a Service without a
-// watched object is gone: a watch may be late, or not show a Service (one with the label of
-// another proxy).
+// watched object is gone, or has no right to the address: a watch may be late, or not show
+// a Service (one with the label of another proxy).
 func (p claimWriter) mayRelease(ctx context.Context, w claimWrite) error {
 	id := w.decision.Service
 	p.mu.Lock()
@@ -212,8 +212,13 @@ func (p claimWriter) mayRelease(ctx context.Context, w claimWrite) error {
 	case svc == nil:
 		return nil
 	}
-	p.locked(func() { p.hide(m, svc) })
-	return errChanged
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hide(m, svc)
+	if p.cfg.manages(svc) || slices.Contains(svc.assigned(), w.Claim.Addr) {
+		return errChanged
+	}
+	return nil
 }
 
 // retryLater requests the decision for a Service again after a pause: an increasing one,

@@ -360,16 +360,51 @@ func TestServiceDeletedInAnUnreachableClusterKeepsItsClaim(t *testing.T) {
 	surely(t, "free", func() bool { return len(home.claimed()) == 0 })
 }
 
+// Watches do not show a Service of another proxy, nor what weir writes to it. It keeps its
+// address for as long as that is in its status.
 func TestHiddenServiceKeepsItsAddress(t *testing.T) {
-	s, _ := one(t, pool("public", "192.0.2.0/30"))
+	hide := func(svc *corev1.Service) { svc.Labels = map[string]string{labelOtherProxy: "x"} }
+	for name, change := range map[string]func(*corev1.Service){
+		"label": hide,
+		"label and type": func(svc *corev1.Service) {
+			hide(svc)
+			svc.Spec.Type, svc.Status.LoadBalancer = corev1.ServiceTypeClusterIP, corev1.LoadBalancerStatus{}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, p := one(t, pool("public", "192.0.2.0/30"))
+			has(t, s, "web", "192.0.2.0", "Assigned")
+			s.edit("web", change)
+			has(t, s, "web", "", "") // of another controller now: weir's fields are removed
+			s.put(testBalancer("api", "10.96.0.2", "", nil))
+			has(t, s, "api", "192.0.2.1", "Assigned")
+			cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
+			cfg.IPAM.Retention = time.Millisecond
+			p.Configure(cfg)
+			surely(t, "its address is free", func() bool { return len(s.claimed()) == 1 })
+		})
+	}
+}
+
+// A watch that has lost a Service costs the API server a few requests.
+func TestLostServiceIsRequestedWithPauses(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	s.mu.Lock()
-	hidden := s.objects["services"]["shop/web"].(*corev1.Service).DeepCopy()
+	lost := s.objects["services"]["shop/web"].(*corev1.Service).DeepCopy()
+	lost.Status = corev1.ServiceStatus{}
+	s.objects["services"]["shop/web"] = lost
 	s.mu.Unlock()
-	s.replay("DELETED", hidden)
-	has(t, s, "web", "", "") // of another controller now: weir's fields are removed
-	s.put(testBalancer("api", "10.96.0.2", "", nil))
-	has(t, s, "api", "192.0.2.1", "Assigned")
+	s.replay("DELETED", lost)
+	surely(t, "a release is refused", func() bool { return p.Status().Counters.Conflicts > 3 })
+	before := s.requests("list services")
+	time.Sleep(time.Second)
+	if n := s.requests("list services") - before; n > 60 { // every 200 ms, and every 100 ms for its status
+		t.Errorf("%d requests in a second", n)
+	}
+	if c := s.claimed(); len(c) != 1 {
+		t.Errorf("claims %v", c)
+	}
 }
 
 // Another box may follow a namespace that this one does not.

@@ -84,14 +84,16 @@ func (p *providerState) request(m *member, k key, s *service) {
 // hide records a Service that the API server has and the watch does not show. It is not
 // managed, and its addresses are taken. p.mu is held.
 func (p *providerState) hide(m *member, s *service) {
-	if m.services[s.key] != nil {
-		return // the watch was only late
+	old := m.hidden[s.key]
+	if m.services[s.key] != nil || old != nil && old.Version == s.Version {
+		return // the watch was only late, or it is known: a decision would only repeat the request
 	}
 	r := ipam.Request{ID: m.id(s.key), UID: s.UID, Version: s.Version, Created: s.Created, Foreign: true, Status: s.assigned()}
 	m.hidden[s.key] = s
 	p.alloc.Put(r)
 	m.cleanUp(s.key)
 	m.queue.AddAfter(s.key, p.timing.hidden)
+	p.update()
 }
 
 // decided records a decision.

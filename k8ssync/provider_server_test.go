@@ -71,7 +71,7 @@ func (s *apiServer) missing(w http.ResponseWriter, kind, name string) {
 	}))
 }
 
-// set stores an object, at a new version. s.mu is held.
+// set stores an object, at a new version, and tells those who see it. s.mu is held.
 func (s *apiServer) set(resource string, o metav1.Object) {
 	s.version++
 	o.SetResourceVersion(strconv.FormatUint(s.version, 10))
@@ -79,12 +79,25 @@ func (s *apiServer) set(resource string, o metav1.Object) {
 	if s.objects[resource] == nil {
 		s.objects[resource] = map[string]metav1.Object{}
 	}
-	kind, k := "ADDED", o.GetNamespace()+"/"+o.GetName()
-	if s.objects[resource][k] != nil {
-		kind = "MODIFIED"
-	}
+	k := o.GetNamespace() + "/" + o.GetName()
+	old := s.objects[resource][k]
 	s.objects[resource][k] = o
+	kind := "MODIFIED"
+	switch was, is := old != nil && !ofOtherProxy(old), !ofOtherProxy(o); {
+	case !was && !is:
+		return
+	case !is:
+		kind = "DELETED"
+	case !was:
+		kind = "ADDED"
+	}
 	s.tell(happened{resource, kind, s.version, mustJSON(o)})
+}
+
+// ofOtherProxy reports whether the selector of all watches hides an object.
+func ofOtherProxy(o metav1.Object) bool {
+	_, is := o.GetLabels()[labelOtherProxy]
+	return is
 }
 
 // applyStatus is server-side apply by weir only: it owns what it applied last.

@@ -141,7 +141,7 @@ func (p statusWriter) refetch(ctx context.Context, k key) bool {
 		p.update()
 		return true
 	default:
-		m.hidden[k] = s
+		p.hide(m, s)
 		m.queue.AddAfter(k, p.timing.hidden)
 	}
 	return false

@@ -116,18 +116,7 @@ func (s *apiServer) put(objects ...metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
-		s.version++
-		o.SetResourceVersion(strconv.FormatUint(s.version, 10))
-		r, k := resourceOf(o), o.GetNamespace()+"/"+o.GetName()
-		if s.objects[r] == nil {
-			s.objects[r] = map[string]metav1.Object{}
-		}
-		kind := "ADDED"
-		if s.objects[r][k] != nil {
-			kind = "MODIFIED"
-		}
-		s.objects[r][k] = o
-		s.tell(happened{r, kind, s.version, mustJSON(o)})
+		s.set(resourceOf(o), o)
 	}
 }
 
@@ -241,6 +230,9 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, names
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.matching(resource, namespace)
+	if r.URL.Query().Get("labelSelector") != "" {
+		all = slices.DeleteFunc(all, ofOtherProxy)
+	}
 	if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok {
 		all = slices.DeleteFunc(all, func(o metav1.Object) bool { return o.GetName() != name })
 	}
@@ -281,7 +273,7 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, name
 			return
 		}
 		from = s.version
-		for _, o := range s.matching(resource, namespace) {
+		for _, o := range slices.DeleteFunc(s.matching(resource, namespace), ofOtherProxy) {
 			writeEvent(w, "ADDED", o)
 		}
 		writeEvent(w, "BOOKMARK", bookmark(resource, from, true))
