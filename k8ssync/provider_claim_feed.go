@@ -58,10 +58,16 @@ func (s claimSink) put(it *item) string {
 	c := it.object.(*ipam.Claim) //nolint:forcetypeassert // claimResource reads nothing else
 	s.p.locked(func() {
 		s.p.alloc.Learn(*c)
-		s.p.alloc.Passed(c.Version)
+		s.p.passed(c.Version)
 	})
 	s.p.update()
 	return ""
+}
+
+// passed records the version of an event of the watch. p.mu is held.
+func (p *providerState) passed(version uint64) {
+	p.highest = max(p.highest, version)
+	p.alloc.Passed(version)
 }
 
 // observe passes the writer's lease, nil if it is gone, to the election.
@@ -88,13 +94,14 @@ func (s claimSink) drop(_ string, k key, version uint64) {
 	}
 	s.p.locked(func() {
 		s.p.alloc.Gone(addr, version)
-		s.p.alloc.Passed(version)
+		s.p.passed(version)
 	})
 	s.p.update()
 }
 
-// replace implements sink. A list older than an earlier one is that of a cluster restored
-// from a backup: the known versions are void, and everything is read again.
+// replace implements sink. A list older than an earlier one, or than an event, is that of a
+// cluster restored from a backup: the known versions are void, and everything is read
+// again.
 func (s claimSink) replace(_ string, _ []key, list []*item, version uint64) string {
 	all := make([]ipam.Claim, 0, len(list))
 	var writer *coordinationv1.Lease

@@ -21,6 +21,10 @@ var errUnfollowed = errors.New("its cluster, or its namespace, is not followed b
 // errChanged is that another writer has changed a claim first.
 var errChanged = errors.New("another writer has changed the claim")
 
+// errOlder is that the API server has an older claim than weir knows. If it has not just
+// changed, the cluster has an older state, and its next list brings that.
+var errOlder = errors.New("the lease cluster has an older claim than before: it may have been restored from a backup")
+
 // errNotWriter is that another box writes.
 var errNotWriter = errors.New("this box is not the writer")
 
@@ -105,8 +109,7 @@ func (p claimWriter) try(ctx context.Context, w claimWrite) error {
 		if !ok || claim.Version == 0 {
 			return fmt.Errorf("%s leases: the API server answered with another object", verb)
 		}
-		p.locked(func() { p.alloc.Learn(claim) })
-		return nil
+		return p.learn(claim)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err), apierrors.IsTooManyRequests(err):
 		return in.failed(verb, err) // nothing was written
 	}
@@ -170,7 +173,9 @@ func (p claimWriter) resolved(w claimWrite, list *coordinationv1.LeaseList, reas
 	if !ok {
 		return reason
 	}
-	p.locked(func() { p.alloc.Learn(claim) })
+	if err := p.learn(claim); err != nil {
+		return err
+	}
 	switch {
 	case claim.Version == w.Claim.Version:
 		return reason // nothing was written
@@ -178,6 +183,16 @@ func (p claimWriter) resolved(w claimWrite, list *coordinationv1.LeaseList, reas
 		return nil // it was written, and the answer is lost
 	}
 	return errChanged
+}
+
+// learn records a claim of the API server.
+func (p claimWriter) learn(c ipam.Claim) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.alloc.Learn(c) {
+		return errOlder
+	}
+	return nil
 }
 
 // sameHolders reports whether two claims have the same holders.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -553,6 +554,54 @@ func TestRestoredHomeIsReadAgain(t *testing.T) {
 	s.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.3"} })
 	has(t, s, "web", "192.0.2.3", "Assigned")
 	surely(t, "the old one is let go of", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
+}
+
+// Its version may be later than that of the first list, and earlier than that of an event.
+func TestRestoredHomeIsReadAgainAfterEvents(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	s.mu.Lock()
+	s.version = 1000
+	s.mu.Unlock()
+	s.put(testBalancer("api", "10.96.0.2", "", nil))
+	has(t, s, "api", "192.0.2.1", "Assigned")
+	s.mu.Lock()
+	api := s.objects["leases"]["weir-system/weir-192.0.2.1"]
+	s.mu.Unlock()
+	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
+	cfg.IPAM.Retention = time.Millisecond
+	p.Configure(cfg)
+	s.remove(testBalancer("api", "10.96.0.2", "", nil))
+	surely(t, "its claim is gone", func() bool { return len(p.Status().Claims) == 1 })
+	s.mu.Lock()
+	s.version = 500
+	s.objects["leases"]["weir-system/weir-192.0.2.1"] = api
+	for i, o := range s.matching("leases", "") {
+		o.SetResourceVersion(fmt.Sprint(400 + i))
+	}
+	s.history = nil
+	s.mu.Unlock()
+	s.CloseClientConnections()
+	s.compact()
+	s.put(testBalancer("db", "10.96.0.3", "", nil))
+	surely(t, "it has an address", func() bool { got, _ := s.statusOf("db"); return len(got) == 1 })
+}
+
+// The claim that an older state of the lease cluster has is no result of a write: it is an
+// error, and the next write waits.
+func TestOlderClaimIsAnError(t *testing.T) {
+	p := NewProvider(providerConfig("box1", pool("public", "192.0.2.0/30")), silentLog())
+	w := claimWrite{Write: ipam.Write{Claim: ipam.Claim{Addr: netip.MustParseAddr("192.0.2.0")}}}
+	p.alloc.Gone(w.Claim.Addr, 1000)
+	lease, err := leaseOf(w.Claim, "weir-system", DefaultAnnotationPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.ResourceVersion = "400"
+	list := &coordinationv1.LeaseList{Items: []coordinationv1.Lease{*lease}}
+	if err := (claimWriter{p.providerState}).resolved(w, list, errNotWriter); !errors.Is(err, errOlder) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestPanicEndsNothingElse(t *testing.T) {

@@ -39,7 +39,7 @@ type providerRun struct {
 	restart  context.CancelFunc
 	alloc    *ipam.Allocator
 	claims   *feed
-	highest  uint64 // the version of the latest list of claims
+	highest  uint64 // the latest version of the claims, in lists and events
 	election election
 	began    time.Time
 	complete bool // every cluster was read, or had its time

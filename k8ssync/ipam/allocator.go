@@ -127,16 +127,19 @@ func (a *Allocator) Synced(cluster string, yes bool) {
 }
 
 // Learn records a claim in the store, from a watch or from the answer to a write. A claim
-// older than the known one is ignored.
-func (a *Allocator) Learn(c Claim) {
-	a.inFlight.reported(c.Addr)
+// older than the known one is ignored; false is that it was.
+func (a *Allocator) Learn(c Claim) bool {
 	old := a.claims[c.Addr]
-	if c.Version <= a.gone[c.Addr] || old != nil && c.Version <= old.Version {
-		return
+	if c.Version <= a.gone[c.Addr] || old != nil && c.Version < old.Version {
+		return false
 	}
-	c.Holders = slices.Clone(c.Holders)
-	delete(a.gone, c.Addr)
-	a.replace(c.Addr, old, &c)
+	a.inFlight.reported(c.Addr)
+	if old == nil || c.Version > old.Version {
+		c.Holders = slices.Clone(c.Holders)
+		delete(a.gone, c.Addr)
+		a.replace(c.Addr, old, &c)
+	}
+	return true
 }
 
 // Gone records that the store has no claim of an address at a version: that of the watch

@@ -165,3 +165,19 @@ func TestUnsyncedServicesAreNotQueued(t *testing.T) {
 		t.Errorf("it has %v", got)
 	}
 }
+
+// A claim older than the known one is no result of a write: the Service is not decided again
+// at once.
+func TestOlderClaimEndsNoWrite(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/30"))
+	s.a.Gone(addr("192.0.2.0"), 1000)
+	s.a.Put(request("web"))
+	d, _ := s.a.Next(s.now)
+	if len(d.Writes) != 1 || s.a.Learn(Claim{Addr: d.Writes[0].Claim.Addr, Version: 400}) {
+		t.Fatalf("%+v, or the older claim is taken", d)
+	}
+	s.a.Done(addr("192.0.2.0"))
+	if d, some := s.a.Next(s.now); some {
+		t.Errorf("%+v follows", d)
+	}
+}
