@@ -102,7 +102,7 @@ type slice struct {
 	Endpoints []endpoint
 	// Triggered is annotation endpoints.kubernetes.io/last-change-trigger-time;
 	// zero if absent.
-	Triggered time.Time
+	Triggered time.Time `json:"-"`
 	Dropped   []string
 }
 

@@ -72,8 +72,30 @@ func snapshotOf(o *objects) snapshot {
 	return s
 }
 
-// write returns the file's content: the same for the same objects.
+// write returns the file's content: the same for the same objects. Objects that can't be
+// encoded, such as with a time after the year 9999, are left out.
 func (s snapshot) write() ([]byte, error) {
+	content, err := s.encode()
+	if _, invalid := errors.AsType[*json.MarshalerError](err); invalid {
+		s.services, s.slices, s.nodes = encodable(s.services), encodable(s.slices), encodable(s.nodes)
+		return s.encode()
+	}
+	return content, err
+}
+
+// encodable returns the objects that can be encoded.
+func encodable[T any](list []T) []T {
+	var out []T
+	for _, v := range list {
+		if _, err := json.Marshal(v); err == nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// encode is write with all objects.
+func (s snapshot) encode() ([]byte, error) {
 	slices.SortFunc(s.services, func(a, b *service) int { return a.compare(b.key) })
 	slices.SortFunc(s.slices, func(a, b *slice) int { return a.compare(b.key) })
 	slices.SortFunc(s.nodes, func(a, b *node) int { return strings.Compare(a.Name, b.Name) })

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
 
 	"weir/cmd/weirlab/fuzzing"
 )
@@ -33,7 +34,7 @@ func someObjects() *objects {
 			Annotations: map[string]string{"scheduler": "mh"}, Dropped: []string{"a port"},
 		},
 		&slice{
-			key: key{"shop", "web-1"}, Service: "web", Ports: []slicePort{{"http", "TCP", 8080}}, Triggered: time.Date(2026, 2, 3, 4, 5, 6, 7, time.UTC),
+			key: key{"shop", "web-1"}, Service: "web", Ports: []slicePort{{"http", "TCP", 8080}},
 			Endpoints: []endpoint{{Addr: a("10.1.0.1"), Node: "n1", Zone: "z", Ready: true, Serving: true, Hints: &hints{[]string{"z"}, []string{"n1"}}}},
 		},
 		&node{Name: "n1", Zone: "z", InternalIPs: []netip.Addr{a("192.0.2.1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}, Ready: true},
@@ -46,6 +47,23 @@ func someObjects() *objects {
 var byValue = []cmp.Option{
 	cmp.AllowUnexported(snapshot{}, service{}, slice{}, node{}, key{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
 	cmp.AllowUnexported(snapshotHead{}), cmpopts.EquateEmpty(),
+}
+
+// No object keeps the others from the snapshot, whatever a tenant writes into it.
+func TestSnapshotLeavesOutWhatCannotBeEncoded(t *testing.T) {
+	web := testSlice("web", "10.1.0.1")
+	web.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-01T00:00:00+24:00"}
+	o, slice := someObjects(), readSlice(web)
+	o.put(&slice, time.Time{}, time.Time{})
+	late := service{key: key{"shop", "late"}, Condition: condition{Status: "True", Since: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}}
+	o.put(&late, time.Time{}, time.Time{})
+	file, err := snapshotOf(o).write()
+	must(t, err)
+	got, err := readSnapshot(file)
+	must(t, err)
+	if len(got.services) != 1 || len(got.slices) != 1 || len(got.nodes) != 1 || got.services[0].Name != "web" {
+		t.Errorf("%d Services, %d slices and %d Nodes", len(got.services), len(got.slices), len(got.nodes))
+	}
 }
 
 func TestSnapshotHasEverything(t *testing.T) {
