@@ -82,10 +82,10 @@ func (c *Cluster) Changed() <-chan struct{} { return c.out.changes }
 // server: the guard compares the two (lb.GuardOptions). Call Take until it returns false.
 func (c *Cluster) Take() (lb.Update, bool) { return c.out.take() }
 
-// Commit reports that the guard has checked everything that was taken, and whether it
-// blocks some of it. The snapshot has only what was committed, as it is what
-// the guard compares with after a restart.
-func (c *Cluster) Commit(guarded bool) { c.out.commit(guarded) }
+// Commit reports that the guard has checked everything that was taken, and the namespaces,
+// sorted, in which it blocks some of it. The snapshot has only what was committed, as it is
+// what the guard compares with after a restart.
+func (c *Cluster) Commit(guarded []string) { c.out.commit(guarded) }
 
 // Run follows the cluster until ctx ends. Status reports all errors of the cluster.
 func (c *Cluster) Run(ctx context.Context) error {

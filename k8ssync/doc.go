@@ -139,9 +139,10 @@
 // others.
 //
 // Before a release of an address the Service's API server is asked for the Service, past
-// all watches; a cluster that is unreachable, unread or guarded keeps its claims.
-// Therefore no finalizer is needed, which would prevent the deletion of Services while weir
-// is stopped: the claim outlives the Service for the retention anyway.
+// all watches; a cluster that is unreachable or unread keeps its claims, and so does a
+// namespace that is guarded. Therefore no finalizer is needed, which would prevent the
+// deletion of Services while weir is stopped: the claim outlives the Service for the
+// retention anyway.
 //
 // # Annotations
 //

@@ -27,9 +27,9 @@ type outbox struct {
 	whole     bool               // all of services is pending
 	triggered map[lb.ServiceID]time.Time
 	// The generations of the store up to which changes were published, taken and
-	// committed. guarded reports whether the guard blocks some of the committed ones.
+	// committed. The guard blocks some of the committed ones of the guarded namespaces.
 	published, taken, committed uint64
-	guarded                     bool
+	guarded                     []string
 	summary                     summary
 	errs                        translationErrors
 }
@@ -97,9 +97,9 @@ func (b *outbox) take() (lb.Update, bool) {
 }
 
 // commit implements Cluster.Commit.
-func (b *outbox) commit(guarded bool) {
+func (b *outbox) commit(guarded []string) {
 	b.mu.Lock()
-	changed := b.committed != b.taken || b.guarded != guarded
+	changed := b.committed != b.taken || !slices.Equal(b.guarded, guarded)
 	b.committed, b.guarded = b.taken, guarded
 	b.mu.Unlock()
 	if changed {
@@ -107,24 +107,21 @@ func (b *outbox) commit(guarded bool) {
 	}
 }
 
-// commits returns the generation up to which changes were committed, and whether the
-// guard blocks some of them.
-func (b *outbox) commits() (generation uint64, guarded bool) {
+// commits returns the generation up to which changes were committed, and the namespaces in
+// which the guard blocks some of them.
+func (b *outbox) commits() (generation uint64, guarded []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.committed, b.guarded
 }
 
 // complete returns an error unless all published changes are from the API server and
-// committed, without a deletion that the guard blocks.
+// committed.
 func (b *outbox) complete() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.committed != b.published || !b.summary.synced || b.summary.stale:
+	if b.committed != b.published || !b.summary.synced || b.summary.stale {
 		return errNotRead
-	case b.guarded:
-		return errGuarded
 	}
 	return nil
 }

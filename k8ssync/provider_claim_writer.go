@@ -220,6 +220,9 @@ func (p claimWriter) mayRelease(ctx context.Context, w claimWrite) error {
 	if err := m.cluster.complete(); err != nil {
 		return fmt.Errorf("cluster %s: %w", id.Source, err)
 	}
+	if _, guarded := m.cluster.out.commits(); slices.Contains(guarded, id.Namespace) {
+		return fmt.Errorf("cluster %s, namespace %s: %w", id.Source, id.Namespace, errGuarded)
+	}
 	svc, err := m.cluster.fetch(ctx, key{id.Namespace, id.Name}, p.timing.request)
 	switch {
 	case err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -429,18 +430,20 @@ func TestClaimsOfOtherNamespacesStay(t *testing.T) {
 	}
 }
 
-func TestGuardedClusterKeepsItsClaims(t *testing.T) {
-	s, p := one(t, pool("public", "192.0.2.0/30"))
-	has(t, s, "web", "192.0.2.0", "Assigned")
+func TestGuardedNamespaceKeepsItsClaims(t *testing.T) {
+	s := newAPIServer(t)
+	other := testBalancer("db", "10.96.0.3", "", nil)
+	other.Namespace = "bank"
+	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil), other)
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s}, func(b *box) { b.hold.Store(true) })
+	surely(t, "it does not keep Services from addresses", func() bool { return len(s.claimed()) == 2 })
 	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
 	cfg.IPAM.Retention = time.Millisecond
 	p.Configure(cfg)
-	p.hold.Store(true)
-	surely(t, "held", func() bool { return errors.Is(p.clusters["prod"].complete(), errGuarded) })
-	s.remove(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 })
-	if c := s.claimed(); len(c) != 1 {
-		t.Fatalf("claims %v", c)
+	s.remove(testBalancer("web", "10.96.0.1", "", nil), other)
+	surely(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 && len(s.claimed()) < 2 })
+	if c := slices.Collect(maps.Values(s.claimed())); !slices.Equal(c, []string{"prod/shop/web"}) {
+		t.Fatalf("claims of %v", c)
 	}
 	p.hold.Store(false)
 	surely(t, "free", func() bool { return len(s.claimed()) == 0 })

@@ -40,7 +40,7 @@ type box struct {
 	*Provider
 	clusters map[string]*Cluster
 	stop     func()
-	hold     atomic.Bool // whether the guard blocks all clusters
+	hold     atomic.Bool // whether the guard blocks namespace shop of all clusters
 }
 
 func mustRange(text string) ipam.Range {
@@ -119,7 +119,11 @@ func (b *box) judge(ctx context.Context, c *Cluster) {
 	for {
 		for _, some := c.Take(); some; _, some = c.Take() {
 		}
-		c.Commit(b.hold.Load())
+		var guarded []string
+		if b.hold.Load() {
+			guarded = []string{"shop"}
+		}
+		c.Commit(guarded)
 		select {
 		case <-ctx.Done():
 			return

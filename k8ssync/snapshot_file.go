@@ -174,8 +174,8 @@ func (f *snapshotFile) copy() *pendingSnapshot {
 }
 
 // write writes the objects, and reports whether it did. A copy that is not committed yet
-// is kept, however much changes meanwhile. While the guard blocks a change, the file stays
-// as it is.
+// is kept, however much changes meanwhile. While the guard blocks a change of a namespace,
+// the file keeps the earlier objects of that namespace.
 func (f *snapshotFile) write() bool {
 	s := f.pending
 	if s == nil {
@@ -183,11 +183,14 @@ func (f *snapshotFile) write() bool {
 	}
 	committed, guarded := f.out.commits()
 	f.pending = nil
-	if s == nil || guarded {
+	if s == nil {
 		return false
 	}
 	if committed < s.generation {
 		f.pending = s
+		return false
+	}
+	if len(guarded) > 0 && !f.keep(&s.snapshot, guarded) {
 		return false
 	}
 	content, err := s.write()
@@ -200,6 +203,29 @@ func (f *snapshotFile) write() bool {
 	}
 	f.failed(err)
 	return err == nil
+}
+
+// keep replaces the objects of some namespaces by those of the file; false is that it can't.
+func (f *snapshotFile) keep(s *snapshot, namespaces []string) bool {
+	old, err := loadSnapshot(*f.cfg)
+	if err != nil || old.AnnotationPrefix != s.AnnotationPrefix {
+		return false
+	}
+	s.services = withKept(s.services, old.services, namespaces)
+	s.slices = withKept(s.slices, old.slices, namespaces)
+	return true
+}
+
+// withKept returns the objects of now, and of old in some namespaces.
+func withKept[T any](now, old []*T, namespaces []string) []*T {
+	kept := func(v *T) bool { return slices.Contains(namespaces, namespaceOf(v)) }
+	now = slices.DeleteFunc(now, kept)
+	for _, v := range old {
+		if kept(v) {
+			now = append(now, v)
+		}
+	}
+	return now
 }
 
 func (f *snapshotFile) failed(err error) {

@@ -265,17 +265,28 @@ func TestTheFileWaitsForTheGuard(t *testing.T) {
 	never(t, "a file before anybody has taken the update", func() bool { return inFile() != 2 })
 	eventually(t, "the update", func() bool { _, ok := c.Take(); return ok })
 	never(t, "a file before anybody has judged the update", func() bool { return inFile() != 2 })
-	c.Commit(true)
+	c.Commit([]string{"shop"})
 	s.put(testService("c", "10.96.0.3"))
 	eventually(t, "the next update", func() bool { _, ok := c.Take(); return ok })
-	c.Commit(true)
-	never(t, "a file while some are held", func() bool { return inFile() != 2 })
+	other := testService("other", "10.96.0.4")
+	other.Namespace = "bank"
+	s.put(other)
+	eventually(t, "that of another namespace", func() bool { _, ok := c.Take(); return ok })
+	c.Commit([]string{"shop"})
+	eventually(t, "it is in the file, and what is held", func() bool {
+		got, err := loadSnapshot(c.cfg)
+		return err == nil && fmt.Sprint(got.services[0].key, got.services[len(got.services)-1].key, len(got.services)) == "bank/other shop/b 3"
+	})
+	s.remove(other)
+	eventually(t, "it is gone", func() bool { _, ok := c.Take(); return ok })
+	c.Commit([]string{"shop"})
+	eventually(t, "the file has what is held", func() bool { return inFile() == 2 })
 	s.remove(testService("c", ""))
 	next(t, c) // lets it through
 	eventually(t, "one Service in the file", func() bool { return inFile() == 1 })
 	s.remove(testService("a", ""))
 	eventually(t, "the last update", func() bool { _, ok := c.Take(); return ok })
-	c.Commit(true)
+	c.Commit([]string{"shop"})
 	stop()
 	if n := inFile(); n != 1 {
 		t.Errorf("%d Services in the file of a weir that stopped while some were held", n)

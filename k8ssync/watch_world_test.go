@@ -147,7 +147,7 @@ func next(t *testing.T, c *Cluster) lb.Update {
 	deadline := time.After(10 * time.Second)
 	for {
 		if u, ok := c.Take(); ok {
-			c.Commit(false)
+			c.Commit(nil)
 			return u
 		}
 		select {

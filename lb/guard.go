@@ -51,6 +51,8 @@ type GuardedSource struct {
 	Services, Frontends, Backends int
 	// First are the first names of these Services, at most five.
 	First []string
+	// Namespaces are those of these Services, sorted.
+	Namespaces []string
 }
 
 // guards are the guards of the sources that have one, by source.
@@ -160,6 +162,7 @@ func (g *guard) guardedSource(source string) GuardedSource {
 	h := GuardedSource{
 		Source: source, Since: g.since, Until: g.until(),
 		Services: len(g.withheld), Frontends: len(g.lost), Backends: g.all.short,
+		Namespaces: slices.Sorted(maps.Keys(g.waiting)),
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(g.withheld), ServiceID.Compare) {
 		if len(h.First) < names {

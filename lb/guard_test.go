@@ -201,7 +201,8 @@ func TestGuardRetainsAnEmptyClusterUntilItsReturn(t *testing.T) {
 	s.wantServed(services, 10, 40)
 	want := []GuardedSource{{
 		Source: "prod", Since: s.now, Until: s.now.Add(time.Hour), Services: 10, Frontends: 10, Backends: 40,
-		First: []string{"prod/shop/s00", "prod/shop/s01", "prod/shop/s02", "prod/shop/s03", "prod/shop/s04"},
+		First:      []string{"prod/shop/s00", "prod/shop/s01", "prod/shop/s02", "prod/shop/s03", "prod/shop/s04"},
+		Namespaces: []string{"shop"},
 	}}
 	if d := cmp.Diff(want, s.GuardedSources()); d != "" {
 		t.Errorf("held (-want +got):\n%s", d)

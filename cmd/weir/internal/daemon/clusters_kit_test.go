@@ -48,7 +48,7 @@ func (c *town) Refuse(k8ssync.Refused) {}
 
 func (c *town) Provide(k8ssync.Provided) {}
 
-func (c *town) Commit(held bool) { c.judged = append(c.judged, held) }
+func (c *town) Commit(held []string) { c.judged = append(c.judged, len(held) > 0) }
 
 func (c *town) Report(notes []lb.Note) { c.reported = append(c.reported, notes) }
 

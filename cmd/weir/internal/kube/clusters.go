@@ -26,8 +26,9 @@ type Cluster interface {
 	Changed() <-chan struct{}
 	Take() (lb.Update, bool)
 	Status() k8ssync.Status
-	// Commit reports that everything that was taken has been checked, and whether the guard blocks some of it.
-	Commit(guarded bool)
+	// Commit reports that everything that was taken has been checked, and the namespaces in which the guard blocks
+	// some of it.
+	Commit(guarded []string)
 	// Refuse replaces the addresses that no VIP may have.
 	Refuse(r k8ssync.Refused)
 	// Provide replaces the addresses that weir assigns to Services of the cluster.
@@ -300,8 +301,12 @@ func (c *Clusters) Take() []Update {
 
 // Commit reports the guarded sources to the clusters, after the guard has checked all updates.
 func (c *Clusters) Commit(guarded []lb.GuardedSource) {
+	of := map[string][]string{}
+	for _, h := range guarded {
+		of[h.Source] = h.Namespaces
+	}
 	for name, f := range c.all {
-		f.cluster().Commit(slices.ContainsFunc(guarded, func(h lb.GuardedSource) bool { return h.Source == name }))
+		f.cluster().Commit(of[name])
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,7 +28,7 @@ type fakeCluster struct {
 	mu       sync.Mutex
 	queue    lb.Update
 	reported [][]lb.Note
-	judged   []bool // of Commit
+	judged   [][]string // of Commit
 	refused  k8ssync.Refused
 	provided k8ssync.Provided
 	status   k8ssync.Status
@@ -55,7 +56,7 @@ func (c *fakeCluster) Refuse(r k8ssync.Refused) { c.refused = r }
 
 func (c *fakeCluster) Provide(p k8ssync.Provided) { c.provided = p }
 
-func (c *fakeCluster) Commit(held bool) { c.judged = append(c.judged, held) }
+func (c *fakeCluster) Commit(held []string) { c.judged = append(c.judged, held) }
 
 func (c *fakeCluster) Report(notes []lb.Note) { c.reported = append(c.reported, notes) }
 
@@ -122,6 +123,20 @@ func (l *fixture) followedNames() (out []string) {
 		out = append(out, c.cfg.Name+" "+c.cfg.Zone)
 	}
 	return out
+}
+
+// A cluster learns of the namespaces that the guard withholds.
+func TestEachClusterLearnsItsGuardedNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFixture(t, runs)
+		l.Set(t.Context(), blocks("prod", "stage"))
+		l.Commit([]lb.GuardedSource{{Source: "stage", Namespaces: []string{"bank", "shop"}}})
+		for i, want := range [][]string{nil, {"bank", "shop"}} {
+			if got := l.made[i].judged; len(got) != 1 || !slices.Equal(got[0], want) {
+				t.Errorf("%s learns %v", l.made[i].cfg.Name, got)
+			}
+		}
+	})
 }
 
 func TestAReloadRestartsOnlyChangedClusters(t *testing.T) {
