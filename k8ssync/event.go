@@ -61,6 +61,7 @@ type eventWriter struct {
 	single []subject             // by once; limited, since they are of no use late
 	known  map[subject]time.Time // those that were written, with the last time at which they applied
 	last   map[key]time.Time     // when the last Event of a Service was written
+	failed map[string]time.Time  // when the last Event of a namespace could not be written
 	count  uint64
 	err    error
 }
@@ -73,7 +74,7 @@ func newEventWriter(cfg Config) *eventWriter {
 	return &eventWriter{
 		host: cmp.Or(cfg.NodeName, host),
 		pace: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst), gap: eventGap, retry: eventRetry,
-		wake: make(chan struct{}, 1), known: map[subject]time.Time{}, last: map[key]time.Time{},
+		wake: make(chan struct{}, 1), known: map[subject]time.Time{}, last: map[key]time.Time{}, failed: map[string]time.Time{},
 	}
 }
 
@@ -109,13 +110,21 @@ func (w *eventWriter) set(about []subject) {
 			delete(w.last, k)
 		}
 	}
+	for namespace, at := range w.failed {
+		if now.Sub(at) > 2*w.retry { // it is not tried any more
+			delete(w.failed, namespace)
+		}
+	}
 	signal(w.wake)
 }
 
-// once writes one Event; it is dropped if too many are queued.
+// once writes one Event; it is dropped if too many are queued that can be written.
 func (w *eventWriter) once(s subject) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.single) >= maxQueued {
+		w.single = slices.DeleteFunc(w.single, func(q subject) bool { return !w.failed[q.Namespace].IsZero() })
+	}
 	if len(w.single) < maxQueued {
 		w.single = append(w.single, s)
 	}
@@ -153,29 +162,40 @@ func (w *eventWriter) run(ctx context.Context) {
 	}
 }
 
-// writeAll writes the Events that are due. An error ends it: its cause is more likely the
-// API server or a missing permission than one Event.
+// writeAll writes the Events that are due. After an error it leaves out the namespace, which
+// may have used up a quota. A second error ends it: its cause is more likely the API server
+// or a missing permission.
 func (w *eventWriter) writeAll(ctx context.Context) error {
+	var failed error
 	for {
 		s, with := w.next()
 		if with == nil {
-			return nil
+			return failed
 		}
 		if err := w.pace.Wait(ctx); err != nil {
 			return nil //nolint:nilerr // ctx has ended, which is no error
 		}
 		err := w.write(ctx, with, s)
 		w.mu.Lock()
-		w.err = err
-		if err == nil || rejected(err) {
+		retry := err != nil && !rejected(err)
+		if retry {
+			w.failed[s.Namespace] = time.Now()
+		} else {
+			delete(w.failed, s.Namespace)
 			w.done(s)
 		}
 		if err == nil {
 			w.count++
 		}
+		if err != nil || len(w.failed) == 0 {
+			w.err = err
+		}
 		w.mu.Unlock()
-		if err != nil && !rejected(err) {
+		if retry && failed != nil {
 			return err
+		}
+		if retry {
+			failed = err
 		}
 	}
 }
@@ -190,23 +210,36 @@ func (w *eventWriter) done(s subject) {
 	w.last[s.key] = time.Now()
 }
 
-// next returns the next subject to write; no client is none.
-func (w *eventWriter) next() (subject, *client) {
+// next returns the next subject to write; no client is none. A namespace with an error is
+// left out for a while, and its turn is after all others then, so that several such
+// namespaces harm no other.
+func (w *eventWriter) next() (next subject, with *client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.client != nil && len(w.single) > 0 {
-		return w.single[0], w.client
-	}
-	if w.client == nil || len(w.known) >= maxRemembered {
+	if w.client == nil {
 		return subject{}, nil
 	}
-	for _, s := range w.queue {
-		_, written := w.known[s]
-		if last, ok := w.last[s.key]; !written && (!ok || time.Since(last) >= w.gap) {
+	var earliest time.Time
+	for i, s := range slices.Concat(w.single, w.queue) {
+		failed, failing := w.failed[s.Namespace]
+		if i >= len(w.single) && !w.due(s) || failing && time.Since(failed) < w.retry {
+			continue
+		}
+		if !failing {
 			return s, w.client
 		}
+		if with == nil || failed.Before(earliest) {
+			next, with, earliest = s, w.client, failed
+		}
 	}
-	return subject{}, nil
+	return next, with
+}
+
+// due reports whether a queued subject may be written now. w.mu is held.
+func (w *eventWriter) due(s subject) bool {
+	_, written := w.known[s]
+	last, ok := w.last[s.key]
+	return len(w.known) < maxRemembered && !written && (!ok || time.Since(last) >= w.gap)
 }
 
 // rejected reports whether one Event can never be written: its namespace is gone or is

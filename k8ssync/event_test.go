@@ -148,6 +148,39 @@ func TestForbiddenEventsAreHarmless(t *testing.T) {
 	eventually(t, "written once they may be", func() bool { return len(s.written()) == 2 && c.Status().EventsError == "" })
 }
 
+// Namespaces in which no Event can be written, as their quotas are used up, harm no other.
+func TestNamespacesWithoutEventsHarmNoOther(t *testing.T) {
+	s := newAPIServer(t)
+	var notes []lb.Note
+	for i, namespace := range []string{"a", "b", "c", "d"} {
+		svc := testService("web", fmt.Sprintf("10.96.0.%d", i+1))
+		svc.Namespace = namespace
+		s.put(svc)
+		notes = append(notes, lb.Note{Service: lb.ServiceID{Source: "prod", Namespace: namespace, Name: "web"}, Reason: lb.Conflict, Text: "x"})
+	}
+	s.put(testNode("n1", "192.0.2.1"))
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPost || strings.Contains(r.URL.Path, "/d/") {
+			return false
+		}
+		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")
+		return true
+	})
+	c := hasty(testCluster(t, s, func(cfg *Config) { cfg.Events = true }))
+	run(t, c)
+	next(t, c)
+	for i := range maxQueued + 1 { // the present ones are no better
+		c.events.once(subject{key: key{"a", "web"}, text: fmt.Sprint(i)})
+	}
+	c.Report(notes)
+	eventually(t, "written", func() bool { return len(s.written()) == 1 })
+	c.events.once(subject{key: key{"d", "web"}, text: "late"})
+	eventually(t, "written, too", func() bool { return len(s.written()) == 2 })
+	if got := c.Status().EventsError; !strings.Contains(got, "exceeded quota") {
+		t.Errorf("the error is %q", got)
+	}
+}
+
 func TestRejectedEventIsNotRepeated(t *testing.T) {
 	s, c := eventSite(t, time.Nanosecond)
 	var asked atomic.Int32
