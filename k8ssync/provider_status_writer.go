@@ -205,7 +205,7 @@ func (p statusWriter) next(k key) (*service, *applied, time.Duration) {
 
 // status returns the wanted status of a managed Service.
 func (cfg *ProviderConfig) status(conditionType string, s *service, d ipam.Decision) appliedStatus {
-	c := conditionOf(d)
+	c := conditionOf(d, s.Condition)
 	since := s.Condition.Since
 	if s.Condition.Status != c.Status {
 		since = time.Now()
@@ -232,23 +232,32 @@ func (cfg *ProviderConfig) status(conditionType string, s *service, d ipam.Decis
 const reasonAssigned = "Assigned"
 
 // conditionOf returns the condition for a Decision: True if the Service has all that it
-// requests.
-func conditionOf(d ipam.Decision) condition {
-	var notes []string
-	message := func(first string) string {
-		return cut(forTenant(strings.Join(append([]string{first}, notes...), "; "), d.Service), maxMessage)
-	}
-	reason := reasonAssigned
+// requests. The nearest available address changes with other Services, for all pending ones
+// at a time: alone it is no reason to replace the condition that the Service had.
+func conditionOf(d ipam.Decision, had condition) condition {
+	c := condition{Status: "True", Reason: reasonAssigned, Message: addrText(d.Addrs)}
 	for _, n := range d.Notes {
-		notes = append(notes, n.Text)
 		if n.Reason == ipam.OutsidePool {
-			reason = n.Reason.CamelCase()
+			c.Reason = n.Reason.CamelCase()
 		}
 	}
 	if d.Pending.Reason != "" {
-		return condition{Status: "False", Reason: d.Pending.Reason.CamelCase(), Message: message(d.Pending.Text)}
+		c = condition{Status: "False", Reason: d.Pending.Reason.CamelCase(), Message: d.Pending.Rule()}
 	}
-	return condition{Status: "True", Reason: reason, Message: message(addrText(d.Addrs))}
+	for _, n := range d.Notes {
+		c.Message += "; " + n.Text
+	}
+	c.Message = forTenant(c.Message, d.Service)
+	if near := d.Pending.Near; near != "" {
+		c.Message += "; "
+		old, same := strings.CutPrefix(had.Message, c.Message)
+		if same && had.Status == c.Status && had.Reason == c.Reason && !strings.Contains(old, "; ") {
+			near = old
+		}
+		c.Message += near
+	}
+	c.Message = cut(c.Message, maxMessage)
+	return c
 }
 
 // addrText returns addresses as text.

@@ -116,6 +116,32 @@ func TestPendingHasAReasonAndEndsWithAPool(t *testing.T) {
 	}
 }
 
+// The nearest available address in a condition is that of the time at which the rest was
+// written: it changes for all pending Services at a time.
+func TestNearestAddressIsNoReasonToWrite(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/29"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	db := testBalancer("db", "10.96.0.2", "", nil)
+	db.Annotations = map[string]string{"weir/addresses": "192.0.2.0"}
+	s.put(db)
+	has(t, s, "db", "", "AddressInUse")
+	s.put(testBalancer("api", "10.96.0.3", "", nil))
+	has(t, s, "api", "192.0.2.1", "Assigned")
+	s.edit("db", func(v *corev1.Service) { v.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }) // it is decided again
+	surely(t, "it is written", func() bool {
+		d, _ := p.Decision(lb.ServiceID{Source: "prod", Namespace: "shop", Name: "db"})
+		return d.Written && strings.Contains(d.Pending.Text, "is 192.0.2.2 of pool")
+	})
+	if _, c := s.statusOf("db"); !strings.Contains(c.Message, "is 192.0.2.1 of pool") {
+		t.Errorf("it says %q", c.Message)
+	}
+	s.edit("db", func(v *corev1.Service) { v.Annotations["weir/addresses"] = "192.0.2.1" })
+	surely(t, "another rule is written", func() bool {
+		_, c := s.statusOf("db")
+		return strings.Contains(c.Message, "192.0.2.1 is the address of prod/shop/api; the nearest available address is 192.0.2.2")
+	})
+}
+
 func TestStatusFollowsTheRequest(t *testing.T) {
 	s, _ := one(t, pool("public", "192.0.2.0/24", "2001:db8::/120"), pool("private", "10.9.0.0/24"))
 	has(t, s, "web", "10.9.0.0", "Assigned") // by name

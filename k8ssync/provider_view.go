@@ -172,7 +172,7 @@ func (r decisionReader) decision(m *member, k key) Decision {
 		d := w.decision
 		out.Addrs, out.Pending, out.Notes = d.Addrs, d.Pending, d.Notes
 		if d.UID == s.UID && d.Version == s.Version {
-			out.Written = s.Condition.Status == conditionOf(d).Status && s.matches(r.cfg.status(m.conditionType(), s, d))
+			out.Written = s.Condition.Status == conditionOf(d, s.Condition).Status && s.matches(r.cfg.status(m.conditionType(), s, d))
 		}
 		if err := m.errs[k]; err != nil {
 			out.Error = err.Error()

@@ -181,3 +181,26 @@ func TestOlderClaimEndsNoWrite(t *testing.T) {
 		t.Errorf("%+v follows", d)
 	}
 }
+
+// What is available to all pending Services changes with each other Service. That is no
+// Decision for each of them.
+func TestNearestAddressIsNoDecision(t *testing.T) {
+	s := newStage(t, public(t, "192.0.2.0/24"))
+	s.put(request("held")).finish()
+	for i := range 10 {
+		r := request(fmt.Sprint("pending-", i))
+		r.Addrs = addrs("192.0.2.0")
+		s.put(r)
+	}
+	s.finish().hasPending("pending-0", "the nearest available address is 192.0.2.1")
+	clear(s.last)
+	s.put(request("web")).want("web", "", "192.0.2.1").delete("web").finish()
+	delete(s.last, id("web"))
+	if len(s.last) != 0 {
+		t.Errorf("%d Decisions follow", len(s.last))
+	}
+	s.delete("held").finish()
+	if len(s.last) != 10 { // the rule differs: the address is retained
+		t.Errorf("%d Decisions follow", len(s.last))
+	}
+}

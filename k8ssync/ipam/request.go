@@ -140,8 +140,22 @@ type Pending struct {
 	Reason Reason
 	// Pool is the pool concerned; empty is none.
 	Pool string
-	// Text has the rule that failed, and the nearest available address.
-	Text string
+	// Text has the rule that failed, and after that Near, the nearest available address.
+	// Near changes with other Services: a Decision that differs only there is the same.
+	Text, Near string
+}
+
+// near adds the nearest available address.
+func (p Pending) near(text string) Pending {
+	p.Text, p.Near = p.Text+"; "+text, text
+	return p
+}
+
+// Rule returns Text without Near.
+func (p Pending) Rule() string { return strings.TrimSuffix(p.Text, "; "+p.Near) }
+
+func (p Pending) same(o Pending) bool {
+	return p.Reason == o.Reason && p.Pool == o.Pool && p.Rule() == o.Rule()
 }
 
 // Note is a remark about an address that a Service has, or had.
@@ -180,7 +194,7 @@ type Decision struct {
 
 // same reports whether two Decisions without Writes are the same.
 func (d Decision) same(o Decision) bool {
-	return d.UID == o.UID && d.Version == o.Version && d.Apply == o.Apply && d.Pending == o.Pending &&
+	return d.UID == o.UID && d.Version == o.Version && d.Apply == o.Apply && d.Pending.same(o.Pending) &&
 		slices.Equal(d.Addrs, o.Addrs) && slices.Equal(d.Notes, o.Notes)
 }
 
