@@ -56,6 +56,7 @@ func (p planner) gather(ctx context.Context) {
 
 // forget drops a cluster that is no longer followed. Its claims stay.
 func (p planner) forget(m *member) {
+	p.alloc.Delete(m.own())
 	for k := range m.services {
 		p.alloc.Delete(m.id(k))
 	}
@@ -137,7 +138,7 @@ func (p planner) exclude(m *member, addrs []netip.Addr) {
 	if !slices.Equal(addrs, m.excluded) {
 		m.excluded = addrs
 		p.updated.Store(true)
-		p.alloc.Put(ipam.Request{ID: m.id(key{Name: "a Node, or a server that this box needs"}), Foreign: true, Status: addrs})
+		p.alloc.Put(ipam.Request{ID: m.own(), Foreign: true, Status: addrs})
 	}
 }
 

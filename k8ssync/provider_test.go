@@ -239,6 +239,16 @@ func TestAddressesOfNodesAreNotAssigned(t *testing.T) {
 	}
 }
 
+func TestAddressesOfNodesOfARemovedClusterAreFree(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"))
+	stage.put(testNode("n2", "192.0.2.0"))
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": home, "stage": stage})
+	surely(t, "it is taken", func() bool { return p.Status().Usage.Pools[0].Taken == 1 })
+	p.Follow(map[string]*Cluster{"prod": p.clusters["prod"]})
+	surely(t, "it is free", func() bool { return p.Status().Usage.Pools[0].Taken == 0 })
+}
+
 func TestUnmanagedServiceLosesOnlyWeirsFields(t *testing.T) {
 	for _, c := range []struct {
 		what   string
