@@ -78,7 +78,8 @@ func clusterKeys(c *Cluster) []schema.Key {
 		{Path: "kubernetes.endpoint_ranges", To: &c.EndpointRanges, Default: `[]`,
 			Doc: "The permitted addresses of endpoints with backends = \"pods\". [] permits on a node the same as kube-proxy, and elsewhere the pods: " +
 				"pod_cidrs and the pod CIDRs of the Nodes. If the Nodes have none, as with some CNIs, the key is required. Node addresses, of pods " +
-				"with hostNetwork, are permitted only by this list. API servers, routers, members of the fleet and other clusters never are."},
+				"with hostNetwork, are permitted only by this list. API servers, routers, the addresses in fleet.join, and the pod_cidrs and service_cidrs " +
+				"of other clusters never are. Other addresses of those clusters are, if this list has them."},
 		{Path: "kubernetes.require_pod_backed", To: &c.RequirePodBacked, Default: `false`,
 			Doc: "With backends = \"pods\": uses only endpoints with a targetRef to a Pod of their own namespace, as Services with a selector have them. " +
 				"This excludes endpoints that other controllers or people write. It is no protection against an account that can write EndpointSlices: " +
