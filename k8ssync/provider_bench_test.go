@@ -73,7 +73,7 @@ func writesAlone(b *testing.B, n int) time.Duration {
 		body := &applied{
 			APIVersion: "v1", Kind: "Service", Metadata: appliedMeta{k.Name, k.Namespace, string(svc.UID), svc.ResourceVersion},
 			Status: appliedStatus{
-				LoadBalancer: &corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: addr.String()}}},
+				LoadBalancer: &appliedIngress{Ingress: []corev1.LoadBalancerIngress{{IP: addr.String()}}},
 				Conditions:   []metav1.Condition{{Type: DefaultAnnotationPrefix + conditionName, Status: "True", Reason: reasonAssigned, Message: addr.String()}},
 			},
 		}

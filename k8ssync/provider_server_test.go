@@ -126,7 +126,7 @@ func (s *apiServer) applyStatus(w http.ResponseWriter, r *http.Request, k string
 	out := old.DeepCopy()
 	mine := func(c metav1.Condition) bool { return c.Type == DefaultAnnotationPrefix+conditionName }
 	if a.Status.LoadBalancer != nil {
-		out.Status.LoadBalancer = *a.Status.LoadBalancer
+		out.Status.LoadBalancer.Ingress = a.Status.LoadBalancer.Ingress
 	} else if slices.ContainsFunc(old.Status.Conditions, mine) {
 		out.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}

@@ -39,8 +39,13 @@ type appliedMeta struct {
 }
 
 type appliedStatus struct {
-	LoadBalancer *corev1.LoadBalancerStatus `json:"loadBalancer,omitempty"`
-	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
+	LoadBalancer *appliedIngress    `json:"loadBalancer,omitempty"`
+	Conditions   []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// appliedIngress are the addresses: [] removes those of other owners, too.
+type appliedIngress struct {
+	Ingress []corev1.LoadBalancerIngress `json:"ingress"`
 }
 
 // addrs returns the addresses of an applied status.
@@ -214,14 +219,14 @@ func (cfg *ProviderConfig) status(conditionType string, s *service, d ipam.Decis
 		Type: conditionType, Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: c.Message,
 		LastTransitionTime: metav1.NewTime(since.UTC().Truncate(time.Second)),
 	}}}
-	if len(d.Addrs) == 0 {
+	if len(d.Addrs)+len(s.assigned()) == 0 {
 		return out
 	}
 	mode := corev1.LoadBalancerIPModeVIP
 	if cfg.IPMode == ModeProxy {
 		mode = corev1.LoadBalancerIPModeProxy
 	}
-	out.LoadBalancer = &corev1.LoadBalancerStatus{}
+	out.LoadBalancer = &appliedIngress{Ingress: []corev1.LoadBalancerIngress{}}
 	for _, a := range d.Addrs {
 		out.LoadBalancer.Ingress = append(out.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
 	}
@@ -280,7 +285,7 @@ func (s *service) matches(want appliedStatus) bool {
 		return false
 	}
 	if want.LoadBalancer == nil {
-		// The addresses are those of another controller, or went with the condition.
+		// There are no addresses, or those of another controller, or they went with the condition.
 		return true
 	}
 	var vips, proxied []netip.Addr
@@ -309,7 +314,7 @@ func (p statusWriter) wrote(w *wantedStatus, body *applied, version uint64) {
 	now := time.Now()
 	w.wrote, w.version, w.again = body.Status.text(), version, time.Time{}
 	p.counters.StatusWrites++
-	if !w.since.IsZero() && body.Status.LoadBalancer != nil {
+	if !w.since.IsZero() && len(body.addrs()) > 0 {
 		p.latencies = append(p.latencies, now.Sub(w.since))
 		if n := len(p.latencies) - maxLatencies; n > 0 {
 			p.latencies = slices.Delete(p.latencies, 0, n)

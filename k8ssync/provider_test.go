@@ -249,6 +249,20 @@ func TestAddressesOfNodesOfARemovedClusterAreFree(t *testing.T) {
 	surely(t, "it is free", func() bool { return p.Status().Usage.Pools[0].Taken == 0 })
 }
 
+// Its field has other owners, so that an apply without the field would leave it.
+func TestAddressOfAnotherServiceIsRemoved(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/32"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	vip := "VIP"
+	s.put(testBalancer("twin", "10.96.0.2", "192.0.2.0", &vip))
+	has(t, s, "twin", "", "PoolExhausted")
+	s.remove(testBalancer("web", "10.96.0.1", "", nil))
+	cfg := providerConfig("box1", pool("public", "192.0.2.0/32"))
+	cfg.IPAM.Retention = time.Millisecond
+	p.Configure(cfg)
+	has(t, s, "twin", "192.0.2.0", "Assigned")
+}
+
 func TestUnmanagedServiceLosesOnlyWeirsFields(t *testing.T) {
 	for _, c := range []struct {
 		what   string
