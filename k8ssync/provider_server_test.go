@@ -71,7 +71,7 @@ func (s *apiServer) missing(w http.ResponseWriter, kind, name string) {
 	}))
 }
 
-// set stores an object, at a new version, and tells those who see it. s.mu is held.
+// set stores an object, at a new version, and reports it to watches that show it. s.mu is held.
 func (s *apiServer) set(resource string, o metav1.Object) {
 	s.version++
 	o.SetResourceVersion(strconv.FormatUint(s.version, 10))

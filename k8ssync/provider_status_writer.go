@@ -238,7 +238,7 @@ const reasonAssigned = "Assigned"
 
 // conditionOf returns the condition for a Decision: True if the Service has all that it
 // requests. The nearest available address changes with other Services, for all pending ones
-// at a time: alone it is no reason to replace the condition that the Service had.
+// at a time: by itself it is no reason to replace the condition that the Service had.
 func conditionOf(d ipam.Decision, had condition) condition {
 	c := condition{Status: "True", Reason: reasonAssigned, Message: addrText(d.Addrs)}
 	for _, n := range d.Notes {
