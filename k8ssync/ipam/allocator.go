@@ -52,15 +52,6 @@ func (a *Allocator) queueAll() {
 	}
 }
 
-// Rest records that another writer decides: nothing is queued, and Wake is never, until
-// Next is called, which queues all Services.
-func (a *Allocator) Rest() {
-	if !a.resting {
-		a.schedule = newSchedule()
-		a.resting = true
-	}
-}
-
 // Put records a Service as it is now.
 func (a *Allocator) Put(r Request) {
 	r.Ports = sortPorts(r.Ports)

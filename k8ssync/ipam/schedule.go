@@ -54,6 +54,15 @@ func newSchedule() schedule {
 	}
 }
 
+// Rest records that another writer decides: nothing is queued, and Wake is zero, until Next
+// is called, which queues all Services.
+func (s *schedule) Rest() {
+	if !s.resting {
+		*s = newSchedule()
+		s.resting = true
+	}
+}
+
 // put queues a turn.
 func (s *schedule) put(t turn) {
 	if s.resting {
