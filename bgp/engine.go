@@ -40,9 +40,9 @@ type engine struct {
 
 // peering is what is known of the peers of the present GoBGP.
 type peering struct {
-	missing   map[string]bool // peers that it refused
-	strangers strangers
-	sources   map[string]netip.Addr // of BFD sessions, by peer
+	missing map[string]bool // peers that it refused
+	pending pending
+	sources map[string]netip.Addr // of BFD sessions, by peer
 }
 
 // nextHopTable has the next hops of each peer.

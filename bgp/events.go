@@ -272,7 +272,7 @@ func (b *sessions) fail(s *session, why string, at time.Time) {
 }
 
 // logLine logs a line about a session, up to logLimit in logPeriod. Routers of ranges that have had no session share
-// their lines: anybody in the range can connect.
+// their lines: any host of the range can connect.
 func (b *sessions) logLine(s *session, level slog.Level, line string, at time.Time, attrs ...slog.Attr) {
 	l := &s.lines
 	if s.Range.IsValid() && s.Flaps == 0 && level == slog.LevelWarn {

@@ -137,7 +137,7 @@ func (b *sessions) of(addr netip.Addr) *session {
 	}
 	s := b.keep(addr, p)
 	b.sessions[addr] = s
-	if len(b.sessions) > mostStrangers {
+	if len(b.sessions) > mostPending {
 		b.changed() // a poll removes some
 	}
 	return s

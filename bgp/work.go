@@ -165,7 +165,7 @@ func (e *engine) poll() error {
 		what := e.sessions.update(p, now)
 		repairs[what] = append(repairs[what], p.GetState().GetNeighborAddress())
 	})
-	e.known.strangers.end(e.gobgp, e.sessions, repairs[await], now)
+	e.known.pending.end(e.gobgp, e.sessions, repairs[await], now)
 	errs := []error{err, e.recreateLost(), e.followSources(), e.followHops(), e.dropUnusedClasses()}
 	for _, addr := range repairs[enable] {
 		errs = append(errs, e.gobgp.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: addr}))

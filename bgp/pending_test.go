@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-func TestStrangersHaveALimitOfTimeAndNumber(t *testing.T) {
+func TestPendingRoutersHaveALimitOfTimeAndNumber(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	var s strangers
+	var s pending
 	var end []string
 	for _, c := range []struct {
 		now     int
@@ -32,25 +32,25 @@ func TestStrangersHaveALimitOfTimeAndNumber(t *testing.T) {
 		}
 	}
 	var many []string
-	for i := range mostStrangers {
+	for i := range mostPending {
 		many = append(many, fmt.Sprint(i))
 	}
 	s, _ = s.after(slices.Clone(many), at(100))
-	if s, end = s.after(append([]string{"new", "newer"}, many...), at(101)); !slices.Equal(end, many[:2]) || len(s) != mostStrangers {
-		t.Errorf("of %d strangers %v end, want the oldest two", len(many)+2, end)
+	if s, end = s.after(append([]string{"new", "newer"}, many...), at(101)); !slices.Equal(end, many[:2]) || len(s) != mostPending {
+		t.Errorf("of %d routers %v end, want the oldest two", len(many)+2, end)
 	}
 }
 
-// TestStrangersAreRemoved connects to a box from more addresses of a range than it keeps, and sends nothing. Then a router
+// TestPendingRoutersAreRemoved connects to a box from more addresses of a range than it keeps, and sends nothing. Then a router
 // of the range gets its session.
-func TestStrangersAreRemoved(t *testing.T) {
+func TestPendingRoutersAreRemoved(t *testing.T) {
 	b := newBox(t) // not parallel: it takes many files
 	b.configure(func(c *Config) {
 		c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr}
 		c.Peers = []Peer{{Name: "rack", Range: prefix("127.0.0.0/8"), ASN: routerASN}}
 	})
 	var conns []net.Conn
-	for i := range mostStrangers * 3 / 2 {
+	for i := range mostPending * 3 / 2 {
 		from := net.TCPAddr{IP: net.IPv4(127, 200, byte(i/250), byte(i%250+1))}
 		d := net.Dialer{LocalAddr: &from, Timeout: patience}
 		conn, err := d.DialContext(t.Context(), "tcp", netip.AddrPortFrom(b.addr, uint16(b.cfg.ListenPort)).String())
@@ -63,11 +63,11 @@ func TestStrangersAreRemoved(t *testing.T) {
 		_, _ = conn.Read(make([]byte, 1))
 	}
 	eventually(t, func() string {
-		if n := goroutinesOf("(*fsmHandler).loop"); n < mostStrangers/2 || n > mostStrangers {
-			return fmt.Sprintf("GoBGP has %d peers, want at most %d", n, mostStrangers)
+		if n := goroutinesOf("(*fsmHandler).loop"); n < mostPending/2 || n > mostPending {
+			return fmt.Sprintf("GoBGP has %d peers, want at most %d", n, mostPending)
 		}
-		if n := len(b.Status().Peers); n > mostStrangers+1 { // and the range
-			return fmt.Sprintf("the status has %d peers, want at most %d", n, mostStrangers+1)
+		if n := len(b.Status().Peers); n > mostPending+1 { // and the range
+			return fmt.Sprintf("the status has %d peers, want at most %d", n, mostPending+1)
 		}
 		return ""
 	})
