@@ -29,6 +29,7 @@ type drains struct {
 	times     map[ServiceID]time.Duration // the time of each Service
 	drained   map[Object]struct{}         // drained, and about to be deleted
 	inner     map[Frontend][]Frontend     // by VIP: draining frontends with a mark that need it
+	stale     map[Frontend]struct{}       // to be updated at the end of the plans
 	nextPoll  time.Time                   // when to check them
 	nextCount time.Time                   // the earliest time of the next count
 	counting  bool                        // a count was requested, and has no result yet
@@ -50,6 +51,7 @@ func newDrains(m *model, marks *marks, orphans *orphans) drains {
 		times:   map[ServiceID]time.Duration{},
 		drained: map[Object]struct{}{},
 		inner:   map[Frontend][]Frontend{},
+		stale:   map[Frontend]struct{}{},
 	}
 }
 
@@ -59,10 +61,10 @@ func (ds *drains) pollEvery() time.Duration {
 }
 
 // start starts to drain a real server, unless it is wanted, not in the kernel, or has nothing
-// to drain.
+// to drain. updateStale must follow.
 func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 	id, f := rs.ID(), rs.Frontend
-	if ds.want.Has(id) {
+	if _, drains := ds.servers[f][rs.Addr]; drains || ds.want.Has(id) {
 		return
 	}
 	_, over := ds.drained[id]
@@ -77,7 +79,7 @@ func (ds *drains) start(rs RealServer, deadline, now time.Time) {
 		ds.servers[f] = map[netip.AddrPort]draining{}
 	}
 	ds.servers[f][rs.Addr] = draining{deadline: deadline}
-	ds.update(f)
+	ds.stale[f] = struct{}{}
 	if ds.nextPoll.IsZero() {
 		ds.nextPoll = now.Add(ds.pollEvery())
 		if ds.nextCount.Before(ds.nextPoll) {
@@ -108,16 +110,29 @@ func (ds *drains) startUnwanted(now time.Time) {
 	ds.have.found = nil
 }
 
-// update makes the drain of f want the objects that its servers need, or nothing.
+// updateStale updates each drain once that the plans have changed. An update costs as much as all
+// real servers of the frontend.
+func (ds *drains) updateStale() {
+	for f := range ds.stale {
+		ds.update(f)
+	}
+	clear(ds.stale)
+}
+
+// update makes the drain of f want the objects that its servers need, or nothing. It forgets the
+// servers that are wanted again, and those that the kernel no longer has.
 func (ds *drains) update(f Frontend) {
 	var objects []Object
-	for addr := range ds.servers[f] {
-		if rs, ok := ds.have.RealServer(f, addr); ok {
-			if rs.Weight, rs.Misplaced = 0, false; rs.Forward == LocalNode {
-				rs.Forward = Masquerading
-			}
-			objects = append(objects, rs)
+	for _, addr := range slices.SortedFunc(maps.Keys(ds.servers[f]), netip.AddrPort.Compare) {
+		rs, held := ds.have.RealServer(f, addr)
+		if !held || ds.want.wantedByService(rs) {
+			delete(ds.servers[f], addr)
+			continue
 		}
+		if rs.Weight, rs.Misplaced = 0, false; rs.Forward == LocalNode {
+			rs.Forward = Masquerading
+		}
+		objects = append(objects, rs)
 	}
 	if len(objects) == 0 {
 		delete(ds.servers, f)
@@ -185,7 +200,7 @@ func (ds *drains) entry(f Frontend) []Object {
 	return ids
 }
 
-// refresh updates the drains of frontends with another owner.
+// refresh records the drains of frontends with another owner. updateStale must follow.
 func (ds *drains) refresh(changed []*virtual) {
 	if len(ds.servers) == 0 {
 		return
@@ -194,12 +209,9 @@ func (ds *drains) refresh(changed []*virtual) {
 		if !v.serves {
 			continue
 		}
-		if ds.servers[v.at] != nil {
-			ds.update(v.at)
-		}
-		for _, inner := range ds.inner[v.at] {
-			if ds.servers[inner] != nil {
-				ds.update(inner)
+		for _, f := range slices.Concat([]Frontend{v.at}, ds.inner[v.at]) {
+			if ds.servers[f] != nil {
+				ds.stale[f] = struct{}{}
 			}
 		}
 	}
@@ -230,8 +242,8 @@ func (ds *drains) timeOf(f Frontend) time.Duration {
 	return ds.defaultTime
 }
 
-// poll ends the drains at their deadline, and those of servers that are wanted again. It reads
-// nothing: connections are counted elsewhere (UncountedDrains).
+// poll ends the drains at their deadline. It reads nothing: connections are counted elsewhere
+// (UncountedDrains).
 func (ds *drains) poll(now time.Time) {
 	if len(ds.servers) == 0 {
 		ds.nextPoll = time.Time{}
@@ -246,11 +258,7 @@ func (ds *drains) poll(now time.Time) {
 	for f, servers := range ds.servers {
 		for addr, d := range servers {
 			id := RealServer{Frontend: f, Addr: addr}
-			held := ds.have.Has(id)
-			switch {
-			case ds.want.wantedByService(id):
-				delete(servers, addr)
-			case (!held || !d.deadline.After(now)) && ds.have.quiesced(id):
+			if !d.deadline.After(now) && ds.have.quiesced(id) {
 				ds.end(id)
 			}
 		}
@@ -318,7 +326,7 @@ func (r *Reconciler) UncountedDrains(now time.Time) []RealServer {
 	for f, servers := range r.drains.servers {
 		for addr, d := range servers {
 			id := RealServer{Frontend: f, Addr: addr}
-			if r.want.wantedByService(id) || !r.have.quiesced(id) {
+			if !r.have.quiesced(id) {
 				continue
 			}
 			if d.countRequested.IsZero() {
@@ -343,7 +351,7 @@ func (r *Reconciler) Counted(c Count) (ended bool) {
 		rs := id.(RealServer)
 		d, drains := r.drains.servers[rs.Frontend][rs.Addr]
 		late := d.countRequested.IsZero() || c.Begun.Before(d.countRequested)
-		if drains && !late && conns == (Conns{}) && r.have.quiesced(rs) && !r.want.wantedByService(id) {
+		if drains && !late && conns == (Conns{}) && r.have.quiesced(rs) {
 			r.drains.end(rs)
 			moved[rs.Frontend] = struct{}{}
 		}
@@ -366,10 +374,7 @@ func (r *Reconciler) Drains() []Drain {
 	var out []Drain
 	for f, servers := range r.drains.servers {
 		for addr, d := range servers {
-			// A server that is wanted again is forgotten at the next poll.
-			if !r.want.wantedByService(RealServer{Frontend: f, Addr: addr}) {
-				out = append(out, Drain{f, addr, d.deadline})
-			}
+			out = append(out, Drain{f, addr, d.deadline})
 		}
 	}
 	slices.SortFunc(out, func(a, b Drain) int {
@@ -378,8 +383,7 @@ func (r *Reconciler) Drains() []Drain {
 	return out
 }
 
-// Draining returns the length of Drains without making it; a server that is wanted again counts
-// until the next poll.
+// Draining returns the length of Drains without making it.
 func (r *Reconciler) Draining() (n int) {
 	for _, servers := range r.drains.servers {
 		n += len(servers)

@@ -3,6 +3,7 @@ package lb
 import (
 	"context"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -249,5 +250,71 @@ func TestDrainOfAServerThatIsRemovedIsForgotten(t *testing.T) {
 	mustSync(t, s.Reconciler, s.now.Add(2*time.Hour))
 	if n := len(s.drains.drained); n > 0 {
 		t.Errorf("%d drained servers are remembered", n)
+	}
+}
+
+// A client connects while a backend is back for a moment. The count from before knows nothing of it.
+func TestDrainDoesNotEndByACountFromBefore(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.Update(put(web(be1)))
+	mustSync(t, s.Reconciler, s.now)
+	s.now = s.now.Add(time.Second)
+	if _, err := s.Sync(t.Context(), s.now); err != nil {
+		t.Fatal(err)
+	}
+	count := Count{Begun: s.now, Conns: map[Object]Conns{}}
+	for _, rs := range s.UncountedDrains(s.now) {
+		count.Conns[rs] = Conns{}
+	}
+	for _, svc := range []Service{web(be1, be2), web(be1)} { // before the next poll
+		s.Update(put(svc))
+		s.now = s.now.Add(time.Millisecond)
+		if rep, err := s.Sync(t.Context(), s.now); err != nil || len(rep.Ops) != 1 {
+			t.Fatal(rep.Ops, err)
+		}
+	}
+	count.Ended = s.now
+	if s.Counted(count) || len(count.Conns) != 1 || len(s.Drains()) != 1 {
+		t.Errorf("after the count of %v: drains %v", count.Conns, s.Drains())
+	}
+}
+
+// The cost of a drain is the number of its backends, when they become unwanted and after a restart.
+func TestBackendsOfOneFrontendDrainInOneUpdate(t *testing.T) {
+	mallocs := func(r *Reconciler) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		rep, err := r.Sync(t.Context(), testNow)
+		runtime.ReadMemStats(&after)
+		if err != nil || rep.Failed > 0 {
+			t.Fatal(rep.Errors, err)
+		}
+		return after.Mallocs - before.Mallocs
+	}
+	cost := func(n int, restart bool) uint64 {
+		r, services := many(t, 1, 0)
+		svc := services[0]
+		svc.Drain = time.Minute
+		for i := range n {
+			a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+			svc.Ports = []Port{{Proto: TCP, Port: 80, Backends: append(svc.Ports[0].Backends, Backend{Addr: netip.AddrPortFrom(a, 8080), Weight: 1})}}
+		}
+		r.Update(put(svc))
+		mallocs(r)
+		if restart {
+			r = NewReconciler(r.kernel, Options{Base: base, Drain: time.Minute}, "static")
+		}
+		r.Update(put())
+		cost := mallocs(r)
+		if got := len(r.Drains()); got != n {
+			t.Fatalf("%d backends drain instead of %d", got, n)
+		}
+		return cost
+	}
+	for _, restart := range []bool{false, true} {
+		if few, more := cost(100, restart), cost(400, restart); more > 6*few {
+			t.Errorf("restart %t: 100 backends take %d allocations, 400 take %d", restart, few, more)
+		}
 	}
 }

@@ -314,6 +314,7 @@ func (r *Reconciler) due(now time.Time) []Op {
 		r.drains.start(l.server, now.Add(l.drain), now)
 	}
 	r.drains.startUnwanted(now)
+	r.drains.updateStale()
 	r.marks.release(r.drains.drainsMark)
 	if r.full {
 		return diff(&r.have.Table, r.want)
