@@ -20,14 +20,24 @@ func (r *Reconciler) observe(ctx context.Context) ([]Object, error) {
 // setHost sets the foreign virtual servers and the box's own addresses, and marks the Services
 // dirty that depend on them. It reports whether addresses have changed.
 func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) (moved bool) {
+	nodePorts := map[Frontend]bool{} // where the foreign virtual servers of an address differ
+	for _, of := range []map[Frontend]bool{foreign, m.facts.Foreign} {
+		for f := range of {
+			if foreign[f] != m.facts.Foreign[f] {
+				nodePorts[everyAddress(f)] = true
+			}
+		}
+	}
+	differs := func(a netip.Addr) bool { return hosts[a] != m.facts.HostAddrs[a] }
 	concerned := func(f Frontend) bool {
-		return foreign[f] != m.facts.Foreign[f] || hosts[f.Addr] != m.facts.HostAddrs[f.Addr]
+		return foreign[f] != m.facts.Foreign[f] || nodePorts[f] || differs(f.Addr)
 	}
 	moved = !maps.Equal(hosts, m.facts.HostAddrs)
 	if moved || !maps.Equal(foreign, m.facts.Foreign) {
 		for id, svc := range m.catalog.services {
 			// An address of the box in a pool affects the whole pool.
-			if moved && (len(m.facts.Pools) > 0 || svc.usesHostAddrs()) || slices.ContainsFunc(svc.Frontends(), concerned) {
+			if moved && (len(m.facts.Pools) > 0 || svc.usesHostAddrs() || svc.hasBackendIn(differs)) ||
+				slices.ContainsFunc(svc.Frontends(), concerned) {
 				m.dirty[id] = struct{}{}
 			}
 		}
@@ -41,10 +51,10 @@ func (m *model) setHost(foreign map[Frontend]bool, hosts map[netip.Addr]string) 
 	return moved
 }
 
-// usesHostAddrs reports whether the plan of s depends on the box's own addresses, beside its
-// VIPs: for its NodePorts, for ranges that admit the box, and for backends that are the box.
+// usesHostAddrs reports whether the plan of s depends on the box's own addresses, beside its VIPs
+// and backends: for its NodePorts, and for ranges that admit the box.
 func (s Service) usesHostAddrs() bool {
-	return s.Restricted || s.Apart || s.FWMark != 0 || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
+	return s.Restricted || s.FWMark != 0 || slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Kind == NodePort })
 }
 
 // manages reports whether this process has written the object or wants it.

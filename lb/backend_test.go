@@ -2,6 +2,7 @@ package lb
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -331,5 +332,37 @@ func TestPoolEndsDrainsOfItsAddresses(t *testing.T) {
 				t.Errorf("the pool is a route: %v; drains %v", s.held(pools[0].ID()), s.Drains())
 			}
 		})
+	}
+}
+
+// The box can't reply in place of a host with direct routing, so it is no such backend while it has the address.
+func TestDirectBackendFollowsTheBoxsAddresses(t *testing.T) {
+	host := map[netip.Addr]string{be2.Addr(): "eth0"}
+	backends := web(be1, be2)
+	backends.Keep = true
+	for i := range backends.Ports[0].Backends {
+		backends.Ports[0].Backends[i].Forward = DirectRouting
+	}
+	fallback := web()
+	fallback.Keep, fallback.Forward = true, DirectRouting
+	fallback.WhenDown, fallback.Fallback = UseFallback, []netip.AddrPort{be1, be2}
+	for name, svc := range map[string]Service{"backends": backends, "fallbacks": fallback} {
+		for _, hosts := range [][]map[netip.Addr]string{{host, nil}, {nil, host}} {
+			t.Run(fmt.Sprint(name, hosts), func(t *testing.T) {
+				s := newStory(t)
+				s.sets()
+				s.Update(put(svc))
+				if svc.WhenDown == UseFallback {
+					s.SetHealth(map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{svc.Ports[0].Key(), IPv4}: true}}})
+				}
+				for _, s.k.HostAddrs = range hosts {
+					mustAudit(t, s.Reconciler, s.now)
+					_, own := s.k.HostAddrs[be2.Addr()]
+					if rs, ok := s.want.wanted.RealServer(front, be2); own == (ok && rs.Weight > 0) {
+						t.Errorf("the box has %v: %v, notes %v", s.k.HostAddrs, rs, s.Notes())
+					}
+				}
+			})
+		}
 	}
 }

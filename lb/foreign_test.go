@@ -131,3 +131,22 @@ func TestExternalIPYieldsToLoadBalancer(t *testing.T) {
 		t.Errorf("it goes to %v, want the Service that was given the address", got)
 	}
 }
+
+// TestNodePortIsServedWhereAForeignServerIsNoMore checks a virtual server of another program on one
+// address of the node.
+func TestNodePortIsServedWhereAForeignServerIsNoMore(t *testing.T) {
+	svc := kube(backends(near), all4)
+	s := newLocalStory(t, svc)
+	foreign := VirtualServer{Frontend: Frontend{Addr: netip.MustParseAddr("172.16.0.1"), Port: 30080, Proto: TCP}, Scheduler: Scheduler{Name: "wlc"}}
+	s.k.Put(foreign)
+	s.k.HostAddrs = map[netip.Addr]string{box: "eth0", foreign.Frontend.Addr: "eth1"}
+	mustAudit(t, s.Reconciler, s.now)
+	if got := reasons(s.Notes()); !slices.Contains(got, ForeignFrontend) {
+		t.Fatalf("notes %v", s.Notes())
+	}
+	s.k.Remove(foreign.ID())
+	mustAudit(t, s.Reconciler, s.now)
+	if got := s.k.Connect(outside, foreign.Frontend); got.Fate != Served || len(s.Notes()) > 0 {
+		t.Errorf("after its removal: %v, notes %v", got, s.Notes())
+	}
+}
