@@ -142,8 +142,8 @@ func (ds *drains) update(f Frontend) {
 	}
 	path := map[Object]struct{}{} // several VIPs of a mark share some of it
 	for _, id := range ds.path(f) {
-		o, held := ds.have.Get(id)
-		if _, known := path[id]; held && !known {
+		o, found := ds.onPath(f, id)
+		if _, known := path[id]; found && !known {
 			path[id] = struct{}{}
 			objects = append(objects, o)
 		}
@@ -154,6 +154,20 @@ func (ds *drains) update(f Frontend) {
 		}
 	}
 	ds.want.Replace(Owner{Drain: f}, objects, ds.touched)
+}
+
+// onPath returns the object of an ID on the path to f: as the drain of f wants it, or as the kernel
+// has it when the drain begins. So a foreign change is repaired.
+func (ds *drains) onPath(f Frontend, id Object) (Object, bool) {
+	if o, ok := ds.want.owners[Owner{Drain: f}].get(id); ok {
+		return o, true
+	}
+	o, ok := ds.have.Get(id)
+	if vs, is := o.(VirtualServer); is {
+		vs.Damaged = false
+		o = vs
+	}
+	return o, ok
 }
 
 // path returns the IDs that packets of established connections to f may need. Source ranges are
@@ -176,7 +190,7 @@ func (ds *drains) path(f Frontend) []Object {
 		ids = append(append(ids, recordsOf(vip)...), VirtualServer{Frontend: vip})
 		ids = append(ids, ds.entry(vip)...)
 		for _, s := range mappingSets {
-			if m, ok := ds.have.mapping(s, vip); ok && m.Mark == f.Mark {
+			if m, ok := ds.onPath(f, tuple(s, vip)); ok && m.(Member).Mark == f.Mark {
 				ids = append(ids, m.ID())
 			}
 		}
@@ -192,9 +206,11 @@ func (ds *drains) entry(f Frontend) []Object {
 			ids = append(ids, tuple(s, f))
 		}
 	}
-	for prefix := range ds.have.pools {
-		if prefix.Contains(f.Addr) {
-			ids = append(ids, PoolRoute{Prefix: prefix}, Member{Set: SetIPVSNets, Net: prefix})
+	for _, pools := range []map[netip.Prefix]struct{}{ds.have.pools, ds.want.pools} {
+		for prefix := range pools {
+			if prefix.Contains(f.Addr) {
+				ids = append(ids, PoolRoute{Prefix: prefix}, Member{Set: SetIPVSNets, Net: prefix})
+			}
 		}
 	}
 	return ids
@@ -299,67 +315,6 @@ func (ds *drains) dropLocal() {
 // drainsMark reports whether real servers of a mark drain.
 func (ds *drains) drainsMark(mark uint32) bool {
 	return ds.servers[MarkFrontend(IPv4, mark)] != nil || ds.servers[MarkFrontend(IPv6, mark)] != nil
-}
-
-// Count is the numbers of connections of real servers.
-type Count struct {
-	// Begun and Ended are the times of the reading. Connections that began later may not be
-	// counted.
-	Begun, Ended time.Time
-	// Conns has an entry for each requested real server, by its ID: the zero Conns if the
-	// kernel does not have it. Nil is a reading that failed, and ends no drain.
-	Conns map[Object]Conns
-}
-
-// restsAfterCount is the pause after a count, in durations of the count: kernels before 6.14
-// read their table of connections in quadratic time.
-const restsAfterCount = 4
-
-// UncountedDrains returns the IDs of the draining real servers without new connections, if a
-// count of their connections is due. Then it returns none until Counted was called. Call it
-// after a Sync, with the time after it.
-func (r *Reconciler) UncountedDrains(now time.Time) []RealServer {
-	if r.drains.counting || r.drains.nextCount.After(now) {
-		return nil
-	}
-	var out []RealServer
-	for f, servers := range r.drains.servers {
-		for addr, d := range servers {
-			id := RealServer{Frontend: f, Addr: addr}
-			if !r.have.quiesced(id) {
-				continue
-			}
-			if d.countRequested.IsZero() {
-				d.countRequested = now
-				servers[addr] = d
-			}
-			out = append(out, id)
-		}
-	}
-	r.drains.counting = len(out) > 0
-	return out
-}
-
-// Counted ends the drains of real servers without connections, and reports whether there were
-// any: the next Sync deletes them. A count that began before the real server had weight 0 ends
-// nothing.
-func (r *Reconciler) Counted(c Count) (ended bool) {
-	r.drains.counting = false
-	r.drains.nextCount = c.Ended.Add(max(r.drains.pollEvery(), restsAfterCount*c.Ended.Sub(c.Begun)))
-	moved := map[Frontend]struct{}{}
-	for id, conns := range c.Conns {
-		rs := id.(RealServer)
-		d, drains := r.drains.servers[rs.Frontend][rs.Addr]
-		late := d.countRequested.IsZero() || c.Begun.Before(d.countRequested)
-		if drains && !late && conns == (Conns{}) && r.have.quiesced(rs) {
-			r.drains.end(rs)
-			moved[rs.Frontend] = struct{}{}
-		}
-	}
-	for f := range moved {
-		r.drains.update(f)
-	}
-	return len(moved) > 0
 }
 
 // Drain is a backend without new connections, until its old ones end.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestRemovedBackendDrainsUntilItsConnectionsEnd(t *testing.T) {
@@ -316,5 +318,79 @@ func TestBackendsOfOneFrontendDrainInOneUpdate(t *testing.T) {
 		if few, more := cost(100, restart), cost(400, restart); more > 6*few {
 			t.Errorf("restart %t: 100 backends take %d allocations, 400 take %d", restart, few, more)
 		}
+	}
+}
+
+// Another program changes what a drain needs: an audit restores it, for the drain of a VIP and of a mark.
+func TestDrainRestoresItsPath(t *testing.T) {
+	pool := PoolRoute{Prefix: netip.MustParsePrefix("192.0.2.0/24")}
+	keep := web(be1)
+	keep.VIPs[0].Local = true
+	for i := range keep.Ports[0].Backends {
+		keep.Ports[0].Backends[i].Scope = Both
+	}
+	for _, tt := range []struct {
+		name  string
+		pools []PoolRoute
+		svc   Service
+		harm  func(k *Fake, o Object)
+		kind  kind
+	}{
+		{"another scheduler", nil, web(be1), func(k *Fake, o Object) {
+			vs := o.(VirtualServer)
+			vs.Scheduler.Name = "wlc"
+			k.Put(vs)
+		}, kindVirtualServer},
+		{"a damaged virtual server", nil, web(be1), func(k *Fake, o Object) {
+			vs := o.(VirtualServer)
+			vs.Damaged = true
+			k.Put(vs)
+		}, kindVirtualServer},
+		{"no address", nil, web(be1), func(k *Fake, o Object) { k.Remove(o.ID()) }, kindAddress},
+		{"no members", nil, web(be1), func(k *Fake, o Object) { k.Remove(o.ID()) }, kindMember},
+		{"no members of a mark", nil, keep, func(k *Fake, o Object) { k.Remove(o.ID()) }, kindMember},
+		{"no route", []PoolRoute{pool}, web(be1), func(k *Fake, o Object) { k.Remove(o.ID()) }, kindPoolRoute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStory(t)
+			s.Configure(Options{Base: base, Drain: time.Minute, Pools: tt.pools})
+			s.Update(put(tt.svc))
+			mustSync(t, s.Reconciler, s.now)
+			for rs := range s.Have().RealServers() {
+				s.k.SetConns(rs, Conns{Active: 1})
+			}
+			s.Configure(Options{Base: base, Drain: time.Minute})
+			s.Update(put())
+			mustSync(t, s.Reconciler, s.now)
+			want := s.k.Objects()
+			harmed := 0
+			for _, o := range want {
+				if o.kind() == tt.kind {
+					tt.harm(s.k, o)
+					harmed++
+				}
+			}
+			s.now = s.now.Add(10 * time.Second) // a poll is due
+			mustAudit(t, s.Reconciler, s.now)
+			if d := cmp.Diff(want, s.k.Objects(), exact); d != "" || harmed == 0 {
+				t.Errorf("%d harmed objects, after the audit (-want +got):\n%s", harmed, d)
+			}
+		})
+	}
+}
+
+// A process that starts finds a part of a draining virtual server.
+func TestDrainRepairsADamagedVirtualServerOfAnEarlierRun(t *testing.T) {
+	s := newStory(t)
+	s.create()
+	s.conns(be1, 1)
+	damaged := s.k.Objects()[VirtualServer{Frontend: front}].(VirtualServer)
+	damaged.Damaged = true
+	s.k.Put(damaged)
+	r := NewReconciler(s.k, Options{Drain: time.Minute}, "static")
+	r.Update(put())
+	mustSync(t, r, s.now)
+	if vs, ok := s.k.Objects()[damaged.ID()]; !ok || vs.(VirtualServer).Damaged {
+		t.Errorf("the virtual server is %v, drains %v", vs, r.Drains())
 	}
 }

@@ -65,6 +65,25 @@ func (p *ownerPlan) shares(id Object, at place) bool {
 	return ok && p.addrs[i].has&bit != 0
 }
 
+// get returns the object of an ID that p wants. A nil p wants nothing.
+func (p *ownerPlan) get(id Object) (Object, bool) {
+	if p == nil {
+		return nil, false
+	}
+	switch at, f := locate(id); at {
+	case inFront:
+		return p.front(f).get(id)
+	case inRest:
+		i, ok := slices.BinarySearchFunc(p.rest, id, Compare)
+		if !ok {
+			return nil, false
+		}
+		return p.rest[i], true
+	default:
+		return id, p.shares(id, at)
+	}
+}
+
 // front returns the record of a frontend, nil if p has none.
 func (p *ownerPlan) front(f Frontend) *virtual {
 	i, ok := slices.BinarySearchFunc(p.fronts, f, func(fr *virtual, f Frontend) int { return fr.at.Compare(f) })
