@@ -88,12 +88,21 @@ func (p *pass) applyStep(ctx context.Context, ops []Op) {
 			p.written[f] = struct{}{}
 		}
 		if op.Verb == Delete {
-			p.have.record(op.Object, nil)
-			delete(p.drains.drained, op.Object.ID())
+			p.deleted(op.Object.ID())
+			for _, id := range p.have.goneWith(op.Object) {
+				p.deleted(id)
+				p.touched[id] = struct{}{} // the next Sync restores a wanted one
+			}
 			continue
 		}
 		p.have.record(op.Object, op.Object)
 	}
+}
+
+// deleted records that the kernel has no object of an ID any more.
+func (p *pass) deleted(id Object) {
+	p.have.record(id, nil)
+	delete(p.drains.drained, id)
 }
 
 func (p *pass) fail(op Op, err error) {

@@ -58,6 +58,27 @@ func (h *kernelState) record(id, o Object) {
 	}
 }
 
+// goneWith returns the IDs that the kernel deletes together with an object.
+func (h *kernelState) goneWith(o Object) (out []Object) {
+	switch o := o.(type) {
+	case VirtualServer:
+		if v := h.fronts[o.Frontend]; v != nil {
+			for _, r := range v.reals {
+				out = append(out, r.server(o.Frontend).ID())
+			}
+		}
+	case IPSet:
+		out = membersOf(&h.Table, map[IPSet]bool{o: true})
+	case Device:
+		for a, has := range h.addrs {
+			if has&hasAddress != 0 {
+				out = append(out, Address{a})
+			}
+		}
+	}
+	return out
+}
+
 // noteCheck records a change of a frontend for CheckMarks, if it may be one of checks.
 func (h *kernelState) noteCheck(f Frontend) {
 	if f.mapped() && f.Proto == UDP {

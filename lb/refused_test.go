@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestManyRefusedServices: a kernel that refuses every virtual server, for instance because
@@ -43,5 +45,59 @@ func TestManyRefusedServices(t *testing.T) {
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("the first pass hangs")
+	}
+}
+
+// The kernel deletes a virtual server and a set with all they have, though it refused to delete that
+// by itself. A Service that returns then gets all of it again.
+func TestObjectsGoWithTheirContainer(t *testing.T) {
+	for _, refused := range []kind{kindRealServer, kindMember} {
+		t.Run(refused.String(), func(t *testing.T) {
+			svc := web(be1, be2)
+			svc.Drain = 0
+			k := &Fake{}
+			r := NewReconciler(k, Options{Base: base}, "static")
+			r.Update(put(svc))
+			mustSync(t, r, testNow)
+			want := k.Objects()
+			k.Fail = refuseDeletion(refused)
+			r.Update(put())
+			r.Configure(Options{Base: Base{Device: base.Device}})
+			mustSync(t, r, testNow)
+			if d := cmp.Diff(k.Objects(), r.Have().Snapshot(), exact); d != "" {
+				t.Errorf("recorded (-kernel +recorded):\n%s", d)
+			}
+			k.Fail = nil
+			r.Update(put(svc))
+			r.Configure(Options{Base: base})
+			mustSync(t, r, testNow)
+			if d := cmp.Diff(want, k.Objects(), exact); d != "" {
+				t.Errorf("after the return of the Service (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestAddressesGoWithTheDevice(t *testing.T) {
+	k := &Fake{}
+	r := NewReconciler(k, Options{Base: base}, "static")
+	r.Update(put(web(be1)))
+	mustSync(t, r, testNow)
+	k.Fail = refuseDeletion(kindAddress)
+	if rep, err := r.Cleanup(t.Context(), testNow); err != nil || rep.Failed == 0 {
+		t.Fatal(rep, err)
+	}
+	if d := cmp.Diff(k.Objects(), r.Have().Snapshot(), exact); d != "" {
+		t.Errorf("recorded (-kernel +recorded):\n%s", d)
+	}
+}
+
+// refuseDeletion lets deletions of a kind fail.
+func refuseDeletion(of kind) func(Op) error {
+	return func(op Op) error {
+		if op.Verb == Delete && op.Object.kind() == of {
+			return errors.New("no reply from the kernel")
+		}
+		return nil
 	}
 }
