@@ -151,8 +151,8 @@ func (c *Catalog) put(s Service, taken map[Frontend]ServiceID, changed map[Servi
 	c.count(s, 1)
 	changed[s.ID] = struct{}{}
 	for _, f := range c.claimed(s) {
-		if !slices.Contains(c.claims[f], s.ID) {
-			c.contest(f, append(c.claims[f], s.ID), taken, changed)
+		if i, claims := c.find(f, s.ID); !claims {
+			c.contest(f, winner(c.claims[f]), slices.Insert(c.claims[f], i, s.ID), taken, changed)
 		}
 	}
 }
@@ -164,7 +164,9 @@ func (c *Catalog) remove(id ServiceID, taken map[Frontend]ServiceID, changed map
 	}
 	changed[id] = struct{}{}
 	for _, f := range c.claimed(s) {
-		c.contest(f, slices.DeleteFunc(c.claims[f], func(x ServiceID) bool { return x == id }), taken, changed)
+		if i, claims := c.find(f, id); claims {
+			c.contest(f, winner(c.claims[f]), slices.Delete(c.claims[f], i, i+1), taken, changed)
+		}
 	}
 	c.count(s, -1)
 	delete(c.services, id)
@@ -257,18 +259,30 @@ func (c *Catalog) toggle(a netip.Addr) {
 	c.changedVIPs[a] = struct{}{}
 }
 
-// contest sorts the claims on f and updates its winner.
-func (c *Catalog) contest(f Frontend, ids []ServiceID, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
-	slices.SortFunc(ids, func(a, b ServiceID) int { return c.rank(f, a, b) })
-	for _, id := range ids {
-		if len(ids) > 1 || taken[f] != (ServiceID{}) {
+// find finds a Service of the Catalog among the claims on f.
+func (c *Catalog) find(f Frontend, id ServiceID) (int, bool) {
+	return slices.BinarySearchFunc(c.claims[f], id, func(a, b ServiceID) int { return c.rank(f, a, b) })
+}
+
+// winner returns the first of sorted claims, if there is one.
+func winner(ids []ServiceID) ServiceID {
+	if len(ids) == 0 {
+		return ServiceID{}
+	}
+	return ids[0]
+}
+
+// contest sets the claims on f, sorted, and updates its winner. The plans of all claimants depend on
+// it: Notes name it.
+func (c *Catalog) contest(f Frontend, before ServiceID, ids []ServiceID, taken map[Frontend]ServiceID, changed map[ServiceID]struct{}) {
+	if winner(ids) != before {
+		for _, id := range ids {
 			changed[id] = struct{}{}
 		}
-	}
-	// A NodePort yields to a claim on just one of its addresses.
-	if all := everyAddress(f); all != f {
-		for _, id := range c.claims[all] {
-			changed[id] = struct{}{}
+		// A NodePort yields to a claim on just one of its addresses. Only the winner of the NodePort has it
+		// elsewhere.
+		if all := everyAddress(f); all != f && len(c.claims[all]) > 0 {
+			changed[c.claims[all][0]] = struct{}{}
 		}
 	}
 	switch len(ids) {

@@ -1,7 +1,11 @@
 package lb
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -51,5 +55,64 @@ func TestCatalogKeepsOneOfEqualServices(t *testing.T) {
 	young, changed := apply(other)
 	if &young.VIPs[0] != &other.VIPs[0] || changed != 1 {
 		t.Errorf("another Service was replaced; %d Services are planned again", changed)
+	}
+}
+
+// TestOnlyAnotherWinnerChangesTheOtherClaimants checks the Services that are planned again when one of those that
+// claim the same frontend comes, changes or goes.
+func TestOnlyAnotherWinnerChangesTheOtherClaimants(t *testing.T) {
+	named := func(name string, age time.Duration) Service {
+		s := web(be1)
+		s.ID.Name, s.Created = name, testNow.Add(-age)
+		return s
+	}
+	with := func(s Service) Service { s.Drain++; return s }
+	nodePort := func(name string, age time.Duration) Service {
+		s := named(name, age)
+		s.VIPs, s.Ports[0].NodePort = []VIP{all4}, 80
+		return s
+	}
+	a, b, c := named("a", 3), named("b", 2), named("c", 1)
+	s := newStory(t)
+	s.k.HostAddrs = map[netip.Addr]string{vip: "eth0"}
+	mustAudit(t, s.Reconciler, s.now)
+	for _, step := range []struct {
+		name string
+		put  Service
+		gone bool
+		want []string
+	}{
+		{"the first", b, false, []string{"b"}},
+		{"a younger one", c, false, []string{"c"}},
+		{"a NodePort", nodePort("x", 2), false, []string{"x"}},
+		{"a younger NodePort", nodePort("y", 1), false, []string{"y"}},
+		{"a loser changes", with(c), false, []string{"c"}},
+		{"an older one", a, false, []string{"a", "b", "c", "x"}},
+		{"the second changes", with(b), false, []string{"b"}},
+		{"the winner becomes the youngest", named("a", 0), false, []string{"a", "b", "c", "x"}},
+		{"a loser goes", c, true, []string{"c"}},
+		{"the winner goes", b, true, []string{"a", "b", "x"}},
+		{"the last goes", a, true, []string{"a", "x"}},
+		{"the NodePort goes", nodePort("x", 2), true, []string{"x", "y"}},
+	} {
+		u := Update{Source: "static", Put: []Service{step.put}}
+		if step.gone {
+			u = Update{Source: "static", Delete: []ServiceID{step.put.ID}}
+		}
+		s.Update(u)
+		var got []string
+		for _, id := range slices.SortedFunc(maps.Keys(s.dirty), ServiceID.Compare) {
+			got = append(got, id.Name)
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v are planned again, want %v", step.name, got, step.want)
+		}
+		mustSync(t, s.Reconciler, s.now)
+		for id, notes := range s.notes {
+			svc, _ := s.catalog.Get(id)
+			if _, want := Plan(svc, s.Facts()); !slices.Equal(notes, want) {
+				t.Errorf("%s: notes %v, want %v", step.name, notes, want)
+			}
+		}
 	}
 }
