@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -332,4 +333,62 @@ func BenchmarkStaleFlows(b *testing.B) {
 			b.ReportMetric(float64(apply.Microseconds())/1000/float64(b.N), "ms/apply")
 		})
 	}
+}
+
+// The kernel does not answer for a while. A backend that is back meanwhile keeps its flows.
+func TestFailedRemovalOfFlowsIsRepeated(t *testing.T) {
+	gone := lb.RealServer{Frontend: lb.Frontend{Addr: netip.MustParseAddr("192.0.2.20"), Port: 53, Proto: lb.UDP}, Addr: netip.MustParseAddrPort("10.2.0.11:53")}
+	for _, tt := range []struct {
+		name  string
+		err   error
+		fails int
+		back  bool
+		want  int // walks
+	}{
+		{"no error", unix.EPERM, 0, false, 1},
+		{"two errors", unix.EPERM, 2, false, 3},
+		{"errors without end", unix.EPERM, 100, false, flowsTries},
+		{"no module", missingModule("nf_conntrack_netlink", unix.EINVAL), 100, false, 1},
+		{"the backend is back", unix.EPERM, 2, true, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newFlowRemover(&Traffic{}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+				change := func(v lb.Verb) {
+					r.remove(r.conntrack.stale([]lb.Op{{Verb: v, Object: gone}}, []error{nil}, false))
+				}
+				walks := 0
+				r.conntrack.conn.open = func() (wire, error) {
+					if walks++; walks <= tt.fails {
+						return nil, tt.err
+					}
+					return &played{kernel: func(m message) []byte { return ack(m, 0) }}, nil
+				}
+				change(lb.Delete)
+				if tt.back {
+					change(lb.Add)
+				}
+				r.wait(nil)
+				if walks != tt.want || !r.due.empty() {
+					t.Errorf("%d walks, want %d; due %v", walks, tt.want, r.due)
+				}
+				r.close()
+			})
+		})
+	}
+}
+
+// The end of weir does not wait for repetitions.
+func TestCloseRepeatsNoRemovalOfFlows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFlowRemover(&Traffic{}, slog.New(slog.DiscardHandler))
+		r.conntrack.conn.open = func() (wire, error) { return nil, unix.EPERM }
+		s := newStaleFlows()
+		s.addrs[netip.MustParseAddr("192.0.2.20")] = true
+		r.remove(s)
+		begun := time.Now()
+		if r.close(); time.Since(begun) > 0 {
+			t.Errorf("it waited for %v", time.Since(begun))
+		}
+	})
 }

@@ -269,13 +269,26 @@ type flowRemover struct {
 	mu   sync.Mutex
 	due  staleFlows    // of changes since the walk in progress began
 	idle chan struct{} // closed at the end of the walks in progress; nil if there are none
+
+	closing chan struct{} // closed when no failed walk is repeated any more
+	stop    func()        // closes it once
 }
 
 // flowsPatience is long enough for a walk of some 10,000 flows.
 const flowsPatience = 10 * time.Millisecond
 
+// A failed walk is repeated after a pause, a few times in turn.
+const (
+	flowsTries = 5
+	flowsPause = time.Second
+)
+
 func newFlowRemover(count *Traffic, log *slog.Logger) *flowRemover {
-	return &flowRemover{conntrack: newConntrack(count), log: log, due: newStaleFlows()}
+	closing := make(chan struct{})
+	return &flowRemover{
+		conntrack: newConntrack(count), log: log, due: newStaleFlows(),
+		closing: closing, stop: sync.OnceFunc(func() { close(closing) }),
+	}
 }
 
 // remove deletes stale flows. It returns when they are gone, or after flowsPatience. During a walk it
@@ -297,9 +310,9 @@ func (r *flowRemover) remove(s staleFlows) {
 	}
 }
 
-// walk deletes what is due until nothing is.
+// walk deletes what is due until nothing is. What an error leaves is due once more.
 func (r *flowRemover) walk() {
-	for {
+	for failed := 0; ; {
 		r.mu.Lock()
 		s := r.due
 		if r.due = newStaleFlows(); s.empty() {
@@ -310,9 +323,30 @@ func (r *flowRemover) walk() {
 		if s.empty() {
 			return
 		}
-		if err := r.conntrack.forget(context.Background(), s, r.valid); err != nil {
-			r.log.Warn("removal of stale flows failed", "error", err)
+		err := r.conntrack.forget(context.Background(), s, r.valid)
+		if err == nil {
+			failed = 0
+			continue
 		}
+		r.log.Warn("removal of stale flows failed", "error", err)
+		if failed++; failed < flowsTries && !errors.As(err, new(*MissingError)) && r.pause() {
+			r.mu.Lock()
+			s.add(r.due)
+			r.due = s
+			r.mu.Unlock()
+		} else {
+			failed = 0
+		}
+	}
+}
+
+// pause pauses before a repetition, and reports whether there is one.
+func (r *flowRemover) pause() bool {
+	select {
+	case <-time.After(flowsPause):
+		return true
+	case <-r.closing:
+		return false
 	}
 }
 
@@ -338,8 +372,9 @@ func (r *flowRemover) wait(patience <-chan time.Time) {
 	}
 }
 
-// close waits for the walks in progress.
+// close waits for the walks in progress, and repeats none.
 func (r *flowRemover) close() {
+	r.stop()
 	r.wait(nil)
 	r.conntrack.conn.close()
 }
