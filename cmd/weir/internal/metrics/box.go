@@ -22,7 +22,7 @@ var (
 	descUnconfirmed = desc("config_trial_remaining_seconds", "Time left until a configuration on trial is rolled back; 0 without a trial.")
 	descReturned    = desc("config_rolled_back", "1 while the configuration of before a trial is active and the file differs.")
 	descLastSync    = desc("last_sync_timestamp_seconds", "Time of the last sync or audit; absent before the first.")
-	descChecks      = desc("checks_total", "Health checks made, by result.", "result")
+	descChecks      = desc("checks_total", "Health checks made, by result; void is none, because of a fault of this box.", "result")
 )
 
 // box exports what weir status begins with.
