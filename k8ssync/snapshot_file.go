@@ -119,19 +119,21 @@ func (f *snapshotFile) run(ctx context.Context) (due bool) {
 	}
 	timer := time.NewTimer(f.timing.refresh)
 	defer timer.Stop()
-	waiting := false
+	waiting, newer := false, false // newer: something has changed since the copy that waits
 	var earliest time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return waiting
 		case <-f.unsaved:
+			newer = f.pending != nil
 			if !waiting {
 				waiting = true
 				timer.Reset(max(f.timing.quiet, time.Until(earliest)))
 			}
 		case <-timer.C:
-			waiting = !f.write()
+			waiting = !f.write() || newer
+			newer = newer && f.pending != nil
 			earliest = time.Now().Add(f.timing.saves)
 			switch {
 			case !waiting:
