@@ -247,7 +247,7 @@ func conditionOf(d ipam.Decision, had condition) condition {
 		}
 	}
 	if d.Pending.Reason != "" {
-		c = condition{Status: "False", Reason: d.Pending.Reason.CamelCase(), Message: d.Pending.Rule()}
+		c = condition{Status: "False", Reason: d.Pending.Reason.CamelCase(), Message: d.Pending.Rule}
 	}
 	for _, n := range d.Notes {
 		c.Message += "; " + n.Text

@@ -130,7 +130,7 @@ func TestNearestAddressIsNoReasonToWrite(t *testing.T) {
 	s.edit("db", func(v *corev1.Service) { v.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }) // it is decided again
 	surely(t, "it is written", func() bool {
 		d, _ := p.Decision(lb.ServiceID{Source: "prod", Namespace: "shop", Name: "db"})
-		return d.Written && strings.Contains(d.Pending.Text, "is 192.0.2.2 of pool")
+		return d.Written && strings.Contains(d.Pending.Text(), "is 192.0.2.2 of pool")
 	})
 	if _, c := s.statusOf("db"); !strings.Contains(c.Message, "is 192.0.2.1 of pool") {
 		t.Errorf("it says %q", c.Message)

@@ -193,12 +193,12 @@ func (r decisionReader) asWritten(out *Decision, s *service) {
 	reason := r.reasons[c.Reason] // empty for a reason that is not ipam's
 	switch {
 	case c.Status == "False":
-		out.Pending = ipam.Pending{Reason: reason, Text: c.Message}
+		out.Pending = ipam.Pending{Reason: reason, Rule: c.Message}
 	case c.Status == "True" && reason != "":
 		out.Notes = []ipam.Note{{Service: out.Service, Reason: reason, Text: c.Message}}
 	case c.Status == "True" || r.anyWriter:
 	default:
-		out.Pending = ipam.Pending{Reason: ipam.NoWriter, Text: r.noWriter()}
+		out.Pending = ipam.Pending{Reason: ipam.NoWriter, Rule: r.noWriter()}
 	}
 }
 
@@ -219,7 +219,7 @@ func (p *Provider) Notes() []lb.Note {
 	var out []lb.Note
 	for _, d := range all {
 		if d.Pending.Reason != "" {
-			out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: string(d.Pending.Reason) + ": " + d.Pending.Text})
+			out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: string(d.Pending.Reason) + ": " + d.Pending.Text()})
 		} else if d.Error != "" && len(d.Addrs) == 0 {
 			out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: d.Error})
 		}

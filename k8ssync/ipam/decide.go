@@ -65,7 +65,7 @@ func (c *choice) pend(places []place) {
 		case required || p.named || none:
 			c.d.Pending = cmp.Or(c.d.Pending, p.pending)
 		default:
-			c.d.Notes = append(c.d.Notes, Note{c.d.Service, netip.Addr{}, FamilyLeft, p.pending.Rule()})
+			c.d.Notes = append(c.d.Notes, Note{c.d.Service, netip.Addr{}, FamilyLeft, p.pending.Rule})
 		}
 		lacks = lacks || required
 	}
@@ -87,7 +87,7 @@ func (c *choice) claim(x netip.Addr) bool {
 	want, refused := record(r, pool, old, known.others(r.ID))
 	if refused != "" && c.d.Pending.Reason == "" {
 		text := fmt.Sprintf("%v stays at %v and shares it as before: %s; for another address use annotation %saddresses", r.ID, x, refused, r.AnnotationPrefix)
-		c.d.Pending = Pending{Reason: ShareRefused, Pool: c.poolName(x), Text: text}
+		c.d.Pending = Pending{Reason: ShareRefused, Pool: c.poolName(x), Rule: text}
 	}
 	if had && want.equal(old) {
 		return true

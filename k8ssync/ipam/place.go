@@ -271,7 +271,7 @@ func (a *inventory) obtain(r *Request, x netip.Addr) (why Pending, wait bool) {
 	case !slices.Contains(a.reserved[x], r.ID) && p.refuses(r) != "":
 		return a.refusal(r, x, NotAllowed, "refused: "+p.refuses(r)), false
 	case !slices.Contains(a.reserved[x], r.ID) && !a.has(r, x) && a.limited(p, r, lb.FamilyOf(x)) != "":
-		return Pending{Reason: NamespaceLimit, Pool: p.Name, Text: a.limited(p, r, lb.FamilyOf(x))}, false
+		return Pending{Reason: NamespaceLimit, Pool: p.Name, Rule: a.limited(p, r, lb.FamilyOf(x))}, false
 	}
 	if f, flying := a.flights[x]; flying && f.by != r.ID {
 		return Pending{}, true

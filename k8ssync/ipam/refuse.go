@@ -11,16 +11,16 @@ import (
 
 // refusal returns why an address is not available, with the nearest that is.
 func (a *inventory) refusal(r *Request, x netip.Addr, why Reason, rule string) Pending {
-	return Pending{Reason: why, Pool: a.poolName(x), Text: fmt.Sprintf("%v is %s", x, rule)}.near(a.nearest(r, lb.FamilyOf(x)))
+	return Pending{Reason: why, Pool: a.poolName(x), Rule: fmt.Sprintf("%v is %s", x, rule), Near: a.nearest(r, lb.FamilyOf(x))}
 }
 
 func (a *inventory) notInPool(r *Request, x netip.Addr) Pending {
-	return Pending{Reason: AddressNotInPool, Pool: r.Pool, Text: fmt.Sprintf("%v is in no pool", x)}.near(a.nearest(r, lb.FamilyOf(x)))
+	return Pending{Reason: AddressNotInPool, Pool: r.Pool, Rule: fmt.Sprintf("%v is in no pool", x), Near: a.nearest(r, lb.FamilyOf(x))}
 }
 
 func (a *inventory) wrongPool(r *Request, x netip.Addr, p *Pool) Pending {
 	text := fmt.Sprintf("%v is in pool %q, not in %q, which %v requests: request an address of that pool, or the pool of that address", x, p.Name, r.Pool, r.ID)
-	return Pending{Reason: AddressNotInPool, Pool: r.Pool, Text: text}
+	return Pending{Reason: AddressNotInPool, Pool: r.Pool, Rule: text}
 }
 
 // nothing returns why no address was found.
@@ -28,7 +28,7 @@ func (a *inventory) nothing(r *Request, f lb.Family) Pending {
 	if out := a.candidates(r, f); len(out) > 0 {
 		for _, p := range out {
 			if why := a.limited(p.Pool, r, f); why != "" {
-				return Pending{Reason: NamespaceLimit, Pool: p.Name, Text: why}
+				return Pending{Reason: NamespaceLimit, Pool: p.Name, Rule: why}
 			}
 		}
 		return a.exhausted(r, f, out)
@@ -51,9 +51,9 @@ func (a *inventory) noPool(r *Request, f lb.Family) Pending {
 	if r.Pool != "" {
 		p := a.named(r.Pool)
 		if p == nil {
-			return Pending{Reason: NoPool, Text: fmt.Sprintf("there is no pool %q", r.Pool)}.near(near)
+			return Pending{Reason: NoPool, Rule: fmt.Sprintf("there is no pool %q", r.Pool), Near: near}
 		}
-		return Pending{Reason: NotAllowed, Pool: r.Pool, Text: p.refuses(r)}.near(near)
+		return Pending{Reason: NotAllowed, Pool: r.Pool, Rule: p.refuses(r), Near: near}
 	}
 	var why []string
 	for _, p := range a.pools {
@@ -64,9 +64,9 @@ func (a *inventory) noPool(r *Request, f lb.Family) Pending {
 		}
 	}
 	if len(why) == 0 {
-		return Pending{Reason: NoPool, Text: "there are no pools: add a [[pool]]"}
+		return Pending{Reason: NoPool, Rule: "there are no pools: add a [[pool]]"}
 	}
-	return Pending{Reason: NoPool, Text: list(why)}.near(near)
+	return Pending{Reason: NoPool, Rule: list(why), Near: near}
 }
 
 func (a *inventory) familyMissing(r *Request, f lb.Family, pools []*pool) Pending {
@@ -74,11 +74,11 @@ func (a *inventory) familyMissing(r *Request, f lb.Family, pools []*pool) Pendin
 	if len(pools) == 1 {
 		pool = pools[0].Name
 	}
-	return Pending{Reason: FamilyMissing, Pool: pool, Text: fmt.Sprintf("%s no %v addresses", poolList(pools, "has", "have"), f)}.near(a.nearest(r, f))
+	return Pending{Reason: FamilyMissing, Pool: pool, Rule: fmt.Sprintf("%s no %v addresses", poolList(pools, "has", "have"), f), Near: a.nearest(r, f)}
 }
 
 func (a *inventory) exhausted(r *Request, f lb.Family, pools []*pool) Pending {
-	return Pending{Reason: PoolExhausted, Pool: pools[0].Name, Text: fmt.Sprintf("%s no free %v address", poolList(pools, "has", "have"), f)}.near(a.nearest(r, f))
+	return Pending{Reason: PoolExhausted, Pool: pools[0].Name, Rule: fmt.Sprintf("%s no free %v address", poolList(pools, "has", "have"), f), Near: a.nearest(r, f)}
 }
 
 // nearest returns the first address that a Service could get by a request, as text.

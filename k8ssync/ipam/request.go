@@ -140,22 +140,21 @@ type Pending struct {
 	Reason Reason
 	// Pool is the pool concerned; empty is none.
 	Pool string
-	// Text has the rule that failed, and after that Near, the nearest available address.
-	// Near changes with other Services: a Decision that differs only there is the same.
-	Text, Near string
+	// Rule is the rule that failed, Near the nearest available address; empty is none. Near
+	// changes with other Services: a Decision that differs only there is the same.
+	Rule, Near string
 }
 
-// near adds the nearest available address.
-func (p Pending) near(text string) Pending {
-	p.Text, p.Near = p.Text+"; "+text, text
-	return p
+// Text returns the rule and the nearest available address.
+func (p Pending) Text() string {
+	if p.Near == "" {
+		return p.Rule
+	}
+	return p.Rule + "; " + p.Near
 }
-
-// Rule returns Text without Near.
-func (p Pending) Rule() string { return strings.TrimSuffix(p.Text, "; "+p.Near) }
 
 func (p Pending) same(o Pending) bool {
-	return p.Reason == o.Reason && p.Pool == o.Pool && p.Rule() == o.Rule()
+	return p.Reason == o.Reason && p.Pool == o.Pool && p.Rule == o.Rule
 }
 
 // Note is a remark about an address that a Service has, or had.
@@ -216,18 +215,18 @@ func (r *Request) before(o *Request) bool {
 // contradiction returns why a request contradicts itself.
 func (r *Request) contradiction() Pending {
 	if r.Bad != "" {
-		return Pending{Reason: BadRequest, Text: r.Bad}
+		return Pending{Reason: BadRequest, Rule: r.Bad}
 	}
 	families := sortFamilies(r.Required, r.Preferred)
 	if len(families) == 0 {
-		return Pending{Reason: BadRequest, Text: fmt.Sprintf("%v has no IP family: give it spec.ipFamilies", r.ID)}
+		return Pending{Reason: BadRequest, Rule: fmt.Sprintf("%v has no IP family: give it spec.ipFamilies", r.ID)}
 	}
 	for i, x := range r.Addrs {
 		if i > 0 && x.Is4() == r.Addrs[i-1].Is4() {
-			return Pending{Reason: BadRequest, Text: fmt.Sprintf("%v requests %v and %v: request one address of a family", r.ID, r.Addrs[i-1], x)}
+			return Pending{Reason: BadRequest, Rule: fmt.Sprintf("%v requests %v and %v: request one address of a family", r.ID, r.Addrs[i-1], x)}
 		}
 		if f := lb.FamilyOf(x); !slices.Contains(families, f) {
-			return Pending{Reason: BadRequest, Text: fmt.Sprintf("%v requests %v, but is not %v: add that to spec.ipFamilies, or remove the request", r.ID, x, f)}
+			return Pending{Reason: BadRequest, Rule: fmt.Sprintf("%v requests %v, but is not %v: add that to spec.ipFamilies, or remove the request", r.ID, x, f)}
 		}
 	}
 	return Pending{}

@@ -125,9 +125,9 @@ func (s *stage) want(name string, why Reason, list ...string) *stage {
 	s.finish()
 	got, d := s.there[id(name)].Status, s.last[id(name)]
 	if !slices.Equal(got, addrs(list...)) || d.Pending.Reason != why {
-		s.t.Errorf("%s has %v and is pending for %q (%s), want %v and %q", name, got, d.Pending.Reason, d.Pending.Text, list, why)
+		s.t.Errorf("%s has %v and is pending for %q (%s), want %v and %q", name, got, d.Pending.Reason, d.Pending.Text(), list, why)
 	}
-	if why != "" && (d.Pending.Text == "" || !strings.Contains(d.Pending.Text, " ")) {
+	if why != "" && (d.Pending.Text() == "" || !strings.Contains(d.Pending.Text(), " ")) {
 		s.t.Errorf("%s is pending for %q without a text", name, why)
 	}
 	return s
@@ -149,7 +149,7 @@ func (s *stage) noted(name string, why Reason, text string) *stage {
 // hasPending checks the text of a Pending.
 func (s *stage) hasPending(name, text string) *stage {
 	s.t.Helper()
-	if got := s.last[id(name)].Pending.Text; !strings.Contains(got, text) {
+	if got := s.last[id(name)].Pending.Text(); !strings.Contains(got, text) {
 		s.t.Errorf("%s says %q, want %q in it", name, got, text)
 	}
 	return s

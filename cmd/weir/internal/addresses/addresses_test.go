@@ -160,7 +160,7 @@ func TestPoolsAreShown(t *testing.T) {
 		},
 		Decisions: []k8ssync.Decision{
 			{Service: shop("d"), Notes: []ipam.Note{{Service: shop("d"), Addr: addr("198.51.100.1"), Reason: ipam.OutsidePool, Text: "no pool has it"}}},
-			{Service: shop("e"), Pending: ipam.Pending{Reason: ipam.PoolExhausted, Pool: "public", Text: "pool public is full"}},
+			{Service: shop("e"), Pending: ipam.Pending{Reason: ipam.PoolExhausted, Pool: "public", Rule: "pool public is full"}},
 		},
 	}
 	want := status.Pools{

@@ -87,7 +87,7 @@ func poolsDoc(cfg k8ssync.ProviderConfig, s k8ssync.ProviderStatus) status.Pools
 	outside := map[netip.Addr]string{}
 	for _, d := range s.Decisions {
 		if p := d.Pending; p.Reason != "" {
-			doc.Pending = append(doc.Pending, status.Pending{Service: d.Service.String(), Reason: string(p.Reason), Text: p.Text})
+			doc.Pending = append(doc.Pending, status.Pending{Service: d.Service.String(), Reason: string(p.Reason), Text: p.Text()})
 		}
 		for _, n := range d.Notes {
 			if n.Reason == ipam.OutsidePool {
