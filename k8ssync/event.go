@@ -220,16 +220,16 @@ func (w *eventWriter) next() (next subject, with *client) {
 		return subject{}, nil
 	}
 	var earliest time.Time
-	for i, s := range slices.Concat(w.single, w.queue) {
-		failed, failing := w.failed[s.Namespace]
-		if i >= len(w.single) && !w.due(s) || failing && time.Since(failed) < w.retry {
-			continue
-		}
-		if !failing {
-			return s, w.client
-		}
-		if with == nil || failed.Before(earliest) {
-			next, with, earliest = s, w.client, failed
+	for i, queue := range [][]subject{w.single, w.queue} {
+		for _, s := range queue {
+			failed, failing := w.failed[s.Namespace]
+			switch {
+			case i > 0 && !w.due(s), failing && time.Since(failed) < w.retry:
+			case !failing:
+				return s, w.client
+			case with == nil || failed.Before(earliest):
+				next, with, earliest = s, w.client, failed
+			}
 		}
 	}
 	return next, with
