@@ -321,18 +321,7 @@ func TestNFTServersSurviveLostReplies(t *testing.T) {
 		f.between(r.nft.conn)
 		k := requests{r: r, want: map[lb.Frontend]natService{}, have: lb.Snapshot{}}
 		for range 40 {
-			for range 1 + random.IntN(3) {
-				k.change(random)
-			}
-			if random.IntN(3) == 0 {
-				f.random = losses
-			}
-			k.sync(t)
-			if random.IntN(2) == 0 {
-				_ = k.audit(t)
-			}
-			k.sync(t)
-			if f.random, f.more = nil, 0; random.IntN(3) > 0 {
+			if f.round(t, &k, 3, random, losses); random.IntN(3) > 0 {
 				continue
 			}
 			for range 2 {
@@ -347,6 +336,29 @@ func TestNFTServersSurviveLostReplies(t *testing.T) {
 		}
 		must(t, r.clear(t.Context()))
 	}
+}
+
+// history makes requests at random, and applies and reads them as lb does.
+type history interface {
+	change(random *rand.Rand)
+	sync(t *testing.T)
+	audit(t *testing.T) error
+}
+
+// round makes at most so many requests, some of which may lose their replies.
+func (f *faults) round(t *testing.T, k history, most int, random, losses *rand.Rand) {
+	for range 1 + random.IntN(most) {
+		k.change(random)
+	}
+	if random.IntN(3) == 0 {
+		f.random = losses
+	}
+	k.sync(t)
+	if random.IntN(2) == 0 {
+		_ = k.audit(t)
+	}
+	k.sync(t)
+	f.random, f.more = nil, 0
 }
 
 // requests are virtual servers that a kernel is to have, and those of which lb knows.
@@ -464,17 +476,7 @@ func TestNFTSetsSurviveLostReplies(t *testing.T) {
 			s.applyObjects(t, lb.Add, id)
 			k := memberRequests{s: s, id: id, want: map[lb.Member]bool{}, have: lb.Snapshot{}}
 			for range 30 {
-				for range 1 + random.IntN(5) {
-					k.change(random)
-				}
-				if random.IntN(3) == 0 {
-					f.random = losses
-				}
-				k.sync(t)
-				if random.IntN(3) == 0 {
-					_ = k.audit(t)
-				}
-				if f.random, f.more = nil, 0; random.IntN(3) > 0 {
+				if f.round(t, &k, 5, random, losses); random.IntN(3) > 0 {
 					continue
 				}
 				k.sync(t)
