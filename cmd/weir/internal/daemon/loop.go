@@ -13,11 +13,12 @@ import (
 )
 
 // loop owns the Reconciler. It begins when every backend with a check has its first result, so that no unchecked
-// backend gets traffic. The end of ending interrupts that: then it only runs functions until ctx ends.
-func (b *box) loop(ctx, ending context.Context) error {
+// backend gets traffic. running ends when weir is asked to stop. This interrupts the start, and then the loop only runs
+// functions, until ctx ends.
+func (b *box) loop(ctx, running context.Context) error {
 	starting, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(ending, stop)()
+	defer context.AfterFunc(running, stop)()
 	b.sources.clusters.Set(ctx, kube.Configs(b.target.cfg, b.opts.Version, b.target.mode))
 	b.sources.pools.Follow(b.sources.clusters.Real())
 	b.steering.configure()

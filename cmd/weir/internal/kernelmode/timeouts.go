@@ -30,8 +30,9 @@ func (t *Timeouts) Set(ctx context.Context, kernel timeoutKernel, m Mode, cfg *c
 	case want == t.set:
 		return nil
 	case m.Use == linux.ModeNetfilter:
-		log.Warn("kernel.tcp_timeout, tcp_fin_timeout and udp_timeout have no effect without IPVS; conntrack's timeouts apply")
-		t.set = want
+		if t.set = want; want != (linux.Timeouts{}) {
+			log.Warn("kernel.tcp_timeout, tcp_fin_timeout and udp_timeout have no effect without IPVS; conntrack's timeouts apply")
+		}
 		return nil
 	}
 	now, err := kernel.Timeouts(ctx)

@@ -140,8 +140,8 @@ func peerKeys(p *Peer) []schema.Key {
 		{Path: "bgp.peer.standby", Example: `"local_pref"`, Type: schema.Text, Values: standbyAttributes,
 			Doc: "Overrides bgp.standby for this peer."},
 		{Path: "bgp.peer.max_prefixes", To: &p.MaxPrefixes, Unit: "routes of a family", Default: `2000000`, Min: 1, Max: 10000000,
-			Doc: "A session ends when the peer sends more routes, to protect the memory: each takes 240 bytes. weir retries after an hour; a router of a range retries by itself. It uses no route " +
-				"of a peer. The default is above a full table of the Internet, so that a router without its filter does not take the box off the network."},
+			Doc: "A session ends when the peer sends more routes, to protect the memory: each takes 240 bytes. weir retries after an hour; " +
+				"a router of a range retries by itself. It uses no route of a peer. The default is above a full table of the Internet, so that a router without its filter does not take the box off the network."},
 	}
 }
 
