@@ -240,6 +240,9 @@ func (k *Kernel) Apply(ctx context.Context, ops []lb.Op) []error {
 		fill(errs, needPrivilege(err))
 		return errs
 	}
+	if len(ops) >= manyOps {
+		defer k.watcher.pause(ctx)()
+	}
 	for _, g := range groups(ops) {
 		failed := k.applyGroup(ctx, g.ops)
 		if g.at == nil {

@@ -95,6 +95,47 @@ func (w *watcher) ownChange(ctx context.Context, change func() error) error {
 	return err
 }
 
+// subscription is that of Watch to the changes of nf_tables.
+type subscription struct {
+	socket *socket
+	hints  *hints
+}
+
+func (w *watcher) subscribe(s *subscription) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changes = s
+}
+
+// manyOps is the number of ops from which weir ends its subscription while it carries them out.
+const manyOps = 100
+
+// pause ends the subscription while weir itself makes many changes. The kernel announces each element,
+// and would spend a sixth of a start with 1,000 services on that. resume subscribes again. If another
+// program has changed nf_tables meanwhile, Watch checks all rules.
+func (w *watcher) pause(ctx context.Context) (resume func()) {
+	s, resume := w.changes, func() {}
+	if s == nil || w.tables == nil {
+		return resume
+	}
+	conn := w.tables.conn
+	before, commits := w.conntrack.generation(ctx), conn.commits
+	// The kernel numbers a transaction before it announces it, and carries out one at a time: after this
+	// one all up to before are announced.
+	_, err := conn.rehearsal(ctx, func(e *encoder) { w.tables.putTable(e, w.config.Families[0], 0) })
+	if err != nil || before == 0 || s.socket.leave(unix.NFNLGRP_NFTABLES) != nil {
+		return resume
+	}
+	return func() {
+		if s.socket.join(unix.NFNLGRP_NFTABLES) != nil {
+			_ = s.socket.close() // Watch fails, and begins again
+		}
+		if w.conntrack.generation(ctx) != before+conn.commits-commits {
+			s.hints.add(allRules)
+		}
+	}
+}
+
 // completeEvery is the number of audits of which the first reads all rules and sets.
 const completeEvery = 10
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -156,4 +158,52 @@ func TestOwnChangesAreFollowed(t *testing.T) {
 			t.Errorf("%s: %+v, want %d", tt.name, r, tt.now)
 		}
 	}
+}
+
+// While weir makes many changes, the kernel announces none of them. Another program's change in that time
+// is noticed afterwards.
+func TestNFTManyChangesAreNotAnnounced(t *testing.T) {
+	k, _ := nftKernel(t)
+	events := watching(t, k)
+	var many []lb.Object
+	for i := range manyOps {
+		many = append(many, lb.Member{Set: lb.SetIPVSIPs, Addr: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
+	}
+	caughtUp(t, k, events)
+	add(t, k, many...)
+	remove(t, k, many...)
+	if e := quiet(t, events, 500*time.Millisecond); len(e) > 0 {
+		t.Errorf("weir's own changes were reported: %v", e)
+	}
+	const member = "element ip weir KUBE-IPVS-IPS '{ 192.0.2.77 }'"
+	nothing := func() {}
+	for _, tt := range []struct {
+		name           string
+		before, during func()
+		announced      int
+	}{
+		{"before the pause", func() { sh(t, "nft add "+member) }, nothing, 1},
+		{"during the pause", nothing, func() { sh(t, "nft delete "+member) }, 0},
+	} {
+		k.mu.Lock() // Watch waits
+		tt.before()
+		resume := k.watcher.pause(t.Context())
+		tt.during()
+		time.Sleep(50 * time.Millisecond)
+		nft := &k.watcher.changes.hints.nft
+		nft.mu.Lock()
+		if n := len(nft.announced); n != tt.announced {
+			t.Errorf("%s: %d announced, want %d", tt.name, n, tt.announced)
+		}
+		nft.mu.Unlock()
+		resume()
+		k.mu.Unlock()
+		if e := event(t, events); !strings.Contains(e.What, "table weir of IPv4 was changed") {
+			t.Errorf("%s: %v", tt.name, e)
+		}
+		quiet(t, events, 500*time.Millisecond)
+	}
+	// The subscription is back.
+	sh(t, "nft add element ip weir KUBE-IPVS-IPS '{ 192.0.2.78 }'")
+	event(t, events)
 }

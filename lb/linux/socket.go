@@ -37,12 +37,6 @@ func dial(protocol int, groups ...int) (*socket, error) {
 		_ = unix.Close(fd) // the first error counts
 		return nil, fmt.Errorf("bind netlink socket: %w", err)
 	}
-	for _, g := range groups {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g); err != nil {
-			_ = unix.Close(fd) // here, too
-			return nil, fmt.Errorf("join netlink group %d: %w", g, err)
-		}
-	}
 	// Optional, as the kernel and the privileges allow. An old kernel filters no dumps, for
 	// example; the callers filter again.
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
@@ -60,7 +54,25 @@ func dial(protocol int, groups ...int) (*socket, error) {
 		_ = file.Close() // here, too
 		return nil, err
 	}
-	return &socket{file, raw}, nil
+	s := &socket{file, raw}
+	for _, g := range groups {
+		if err := s.join(g); err != nil {
+			_ = s.close() // here, too
+			return nil, fmt.Errorf("join netlink group %d: %w", g, err)
+		}
+	}
+	return s, nil
+}
+
+// join subscribes to a group of the kernel's announcements.
+func (s *socket) join(group int) error { return s.set(unix.NETLINK_ADD_MEMBERSHIP, group) }
+
+// leave ends the subscription.
+func (s *socket) leave(group int) error { return s.set(unix.NETLINK_DROP_MEMBERSHIP, group) }
+
+func (s *socket) set(option, value int) (err error) {
+	ctlErr := s.raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, value) })
+	return errors.Join(ctlErr, err)
 }
 
 // send implements wire. The kernel carries the requests out before it returns.

@@ -31,6 +31,8 @@ type watcher struct {
 	read nftRead
 	// hookTables keep translations while weir's own tables are gone (NFTHooksTable); nil with iptables.
 	hookTables *nftTables
+	// changes is the subscription to changes of nf_tables; nil without one.
+	changes *subscription
 	// notOwner is the logged reason why weir is not the owner of the table of a family.
 	notOwner map[lb.Family]string
 }
@@ -97,10 +99,10 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel()
-	start := func(protocol int, groups []int, hintOf func(message) hint) error {
+	start := func(protocol int, groups []int, hintOf func(message) hint) (*socket, error) {
 		s, err := dial(protocol, groups...)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		readers.Go(func() {
 			defer s.close()
@@ -108,16 +110,19 @@ func (k *Kernel) Watch(ctx context.Context, notify func(lb.Event)) error {
 				failed <- err
 			}
 		})
-		return nil
+		return s, nil
 	}
-	if err := start(unix.NETLINK_ROUTE, []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	if _, err := start(unix.NETLINK_ROUTE, []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}, w.routeHint); err != nil {
 		return err
 	}
 	if w.mayUse(NFT) || w.mayUse(NFTables) {
-		if err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, h.nft.collect); err != nil {
+		s, err := start(unix.NETLINK_NETFILTER, []int{unix.NFNLGRP_NFTABLES}, h.nft.collect)
+		if err != nil {
 			return err
 		}
+		w.subscribe(&subscription{s, h})
+		defer w.subscribe(nil)
 	}
 	return w.watch(ctx, h, failed, notify)
 }
