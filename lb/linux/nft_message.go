@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"errors"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,6 +37,16 @@ func (c *conn) transaction(ctx context.Context, put func(e *encoder)) (errs []er
 // rehearsal is a transaction without its end: the kernel examines it and carries out nothing.
 func (c *conn) rehearsal(ctx context.Context, put func(e *encoder)) (errs []error, err error) {
 	return c.nftBatch(ctx, put, false)
+}
+
+// idle carries out a transaction that changes nothing of a table, which must exist. The kernel does not
+// number it. It takes no time, where a rehearsal waits for a grace period of RCU.
+func (c *conn) idle(ctx context.Context, family uint8, table string) error {
+	errs, err := c.nftBatch(ctx, func(e *encoder) {
+		beginNFT(e, unix.NFT_MSG_NEWTABLE, 0, family)
+		e.str(unix.NFTA_TABLE_NAME, table)
+	}, true)
+	return errors.Join(err, firstError(errs))
 }
 
 func (c *conn) nftBatch(ctx context.Context, put func(e *encoder), commit bool) (errs []error, err error) {

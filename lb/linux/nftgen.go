@@ -120,10 +120,9 @@ func (w *watcher) pause(ctx context.Context) (resume func()) {
 	}
 	conn := w.tables.conn
 	before, commits := w.conntrack.generation(ctx), conn.commits
-	// The kernel numbers a transaction before it announces it, and carries out one at a time: after this
-	// one all up to before are announced.
-	_, err := conn.rehearsal(ctx, func(e *encoder) { w.tables.putTable(e, w.config.Families[0], 0) })
-	if err != nil || before == 0 || s.socket.leave(unix.NFNLGRP_NFTABLES) != nil {
+	// The kernel numbers a transaction before it announces it, and carries out one at a time: after an
+	// empty one all up to before are announced.
+	if before == 0 || conn.idle(ctx, nftFamily(w.config.Families[0]), w.tables.name) != nil || s.socket.leave(unix.NFNLGRP_NFTABLES) != nil {
 		return resume
 	}
 	return func() {
