@@ -233,9 +233,7 @@ func (gs *guards) stage(g *guard, u Update) {
 	if u.Synced {
 		gs.catalog.synced[u.Source] = true
 	}
-	for _, f := range touched {
-		g.recount(f, gs.catalog.claims[f], u.Source)
-	}
+	gs.recountOnce(touched, g, u.Source)
 }
 
 // deleted returns the Services that an update deletes.
@@ -360,7 +358,5 @@ func (gs *guards) release(source string, g *guard, in spaces) {
 		u.Put = append(u.Put, w.service)
 	}
 	gs.catalog.Apply(u, gs.facts.Taken, gs.dirty)
-	for _, f := range touched {
-		g.recount(f, gs.catalog.claims[f], source)
-	}
+	gs.recountOnce(touched, g, source)
 }

@@ -56,6 +56,17 @@ func (gs *guards) recount() {
 	}
 }
 
+// recountOnce recounts some frontends of a source, each once: thousands of Services may claim the same.
+func (gs *guards) recountOnce(touched []Frontend, g *guard, source string) {
+	done := make(map[Frontend]struct{}, len(touched))
+	for _, f := range touched {
+		if _, ok := done[f]; !ok {
+			done[f] = struct{}{}
+			g.recount(f, gs.catalog.claims[f], source)
+		}
+	}
+}
+
 // recount counts whether Services of the source claim f, once however many they are, and
 // whether none would claim it any more.
 func (g *guard) recount(f Frontend, claims []ServiceID, source string) {

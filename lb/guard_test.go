@@ -600,3 +600,20 @@ func BenchmarkGuard(b *testing.B) {
 		})
 	}
 }
+
+// The cost of a whole state is its own size, even if all its Services claim the same frontend.
+func BenchmarkGuardOfOneFrontend(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r, services := many(b, n, 1)
+			r.Configure(Options{Base: base, Guards: map[string]GuardOptions{"static": guarded}})
+			for i := range services {
+				services[i].VIPs = services[0].VIPs
+			}
+			for b.Loop() {
+				r.Update(Update{Source: "static", Put: services, Synced: true})
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(b.N*n), "ns/service")
+		})
+	}
+}
