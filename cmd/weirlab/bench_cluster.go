@@ -192,7 +192,7 @@ func (r *room) oneChange(ctx context.Context, endpoint string) (c replacement, e
 			break
 		}
 		if err := traffic.Pause(ctx, time.Millisecond); err != nil {
-			return c, fmt.Errorf("%s is never reached, the last was %q: %w", endpoint, met, err)
+			return c, fmt.Errorf("%s is never reached, the last was %q: %w\n%s", endpoint, met, err, r.daemon.Output())
 		}
 	}
 	after, err := lab.ProcessorWaits(r.box)
