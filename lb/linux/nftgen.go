@@ -112,7 +112,7 @@ const manyOps = 100
 
 // pause ends the subscription while weir itself makes many changes. The kernel announces each element,
 // and would spend a sixth of a start with 1,000 services on that. resume subscribes again. If another
-// program has changed nf_tables meanwhile, Watch checks all rules.
+// program has changed nf_tables meanwhile, Watch reports that.
 func (w *watcher) pause(ctx context.Context) (resume func()) {
 	s, resume := w.changes, func() {}
 	if s == nil || w.tables == nil {
@@ -130,7 +130,7 @@ func (w *watcher) pause(ctx context.Context) (resume func()) {
 			_ = s.socket.close() // Watch fails, and begins again
 		}
 		if w.conntrack.generation(ctx) != before+conn.commits-commits {
-			s.hints.add(allRules)
+			s.hints.add(hintMissed)
 		}
 	}
 }

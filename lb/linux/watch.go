@@ -49,6 +49,7 @@ const (
 	hintTable6
 	hintOverflow
 	hintGeneration // generations has collected a change
+	hintMissed     // of nf_tables, while the subscription was paused
 )
 
 // hintRules returns the hint for a family's rules.
@@ -162,6 +163,9 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 		}
 		if bits&hintOverflow != 0 {
 			notify(lb.Event{Host: true, What: "the kernel reported more changes than could be read"})
+		}
+		if bits&hintMissed != 0 {
+			notify(lb.Event{Host: true, What: "another program changed nf_tables while weir did"})
 		}
 		if bits&hintLinks != 0 {
 			w.checkLinks(ctx, notify)
