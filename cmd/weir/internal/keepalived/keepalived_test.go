@@ -189,6 +189,18 @@ func TestWhatCantBeImported(t *testing.T) {
 	}
 }
 
+// TestUnreadableInclude refuses a folder that can't be read: a loop of symbolic links.
+func TestUnreadableInclude(t *testing.T) {
+	loop := filepath.Join(t.TempDir(), "loop")
+	if err := os.Symlink(loop, loop); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Import("k.conf", []byte("include "+loop+"/*.conf\n"+served), Options{Files: source.Disk{}})
+	if err == nil || !strings.Contains(err.Error(), "k.conf:1: include: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestPartialImport lists all that is not imported, the worst first, and serves the rest.
 func TestPartialImport(t *testing.T) {
 	const backend = " protocol TCP\n real_server 10.0.0.1 80 {\n }\n}\n"

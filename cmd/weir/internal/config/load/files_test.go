@@ -106,6 +106,21 @@ func TestIncludedFileThatCantBeRead(t *testing.T) {
 	}
 }
 
+// hidden is a disk with a folder that can't be read.
+type hidden struct{ memory }
+
+func (hidden) Glob(string) ([]string, error) {
+	return nil, &fs.PathError{Op: "open", Path: "conf.d", Err: fs.ErrPermission}
+}
+
+// TestFolderThatCantBeRead has an error: without one, all of its services would end.
+func TestFolderThatCantBeRead(t *testing.T) {
+	_, err := Parse("weir.toml", []byte(`include = "conf.d/*.toml"`), hidden{})
+	if err == nil || err.Error() != "weir.toml:1: include: open conf.d: permission denied; make it readable for the daemon, or remove this" {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCAFileIsBesideItsFile(t *testing.T) {
 	files := memory{
 		"/etc/weir/conf.d/a.toml":      serviceText("a", "192.0.2.1") + "[service.check]\ntype = \"tls\"\nverify = true\nca_file = \"ca/root.pem\"\n",

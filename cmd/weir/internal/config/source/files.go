@@ -3,6 +3,7 @@ package source
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -32,8 +33,38 @@ type Access struct {
 // Disk is the file system.
 type Disk struct{}
 
-// Glob implements Files.
-func (Disk) Glob(pattern string) ([]string, error) { return filepath.Glob(pattern) }
+// wild are the characters that make a pattern of a name.
+const wild = `*?[\`
+
+// Glob implements Files. A folder or file that can't be read is an error: filepath.Glob ignores it, so that
+// its services would be missing.
+func (d Disk) Glob(pattern string) ([]string, error) {
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	folder, name := filepath.Split(filepath.Clean(pattern))
+	folders := []string{filepath.Clean(folder)}
+	if strings.ContainsAny(folder, wild) {
+		if folders, err = d.Glob(folders[0]); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range folders {
+		switch {
+		case f == credentialFolder: // for root only, and without configurations
+			continue
+		case strings.ContainsAny(name, wild):
+			_, err = os.ReadDir(f)
+		default:
+			_, err = os.Lstat(filepath.Join(f, name))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return nil, err
+		}
+	}
+	return names, nil
+}
 
 // ReadFile implements Files.
 func (Disk) ReadFile(name string) ([]byte, error) { return os.ReadFile(name) }
@@ -166,10 +197,12 @@ func (r *reader) patterns(root *Value) []*Value {
 // included.
 func (r *reader) expand(pattern *Value) []string {
 	names, err := r.files.Glob(Beside(pattern.At.File, pattern.Scalar.(string)))
-	if err != nil {
+	switch {
+	case errors.Is(err, filepath.ErrBadPattern):
 		r.Add(Error, pattern.At, Include, pattern.String()+" is not a pattern", "*, ? and [a-z] match parts of names")
-	}
-	if len(names) == 0 && err == nil && !strings.ContainsAny(pattern.Scalar.(string), "*?[") {
+	case err != nil:
+		r.Add(Error, pattern.At, Include, err.Error(), "make it readable for the daemon, or remove this")
+	case len(names) == 0 && !strings.ContainsAny(pattern.Scalar.(string), "*?["):
 		r.Add(Error, pattern.At, Include, pattern.String()+" does not exist", "create the file, or remove this")
 	}
 	slices.Sort(names)

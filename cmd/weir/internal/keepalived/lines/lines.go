@@ -181,7 +181,11 @@ func (r *reader) include(l Line, pattern string, depth int) {
 	}
 	var names []string
 	if r.opts.Files != nil {
-		names, _ = r.opts.Files.Glob(full) // a pattern that is none matches nothing
+		var err error
+		if names, err = r.opts.Files.Glob(full); err != nil && !errors.Is(err, filepath.ErrBadPattern) { // that one matches nothing
+			r.fail(l, "include: %w", err)
+			return
+		}
 	}
 	if len(names) == 0 {
 		r.lost = append(r.lost, Line{l.File, l.Number, pattern, l.Included})
