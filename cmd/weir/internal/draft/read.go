@@ -15,25 +15,42 @@ import (
 func Documents(stream string) ([]map[string]any, error) {
 	var out []map[string]any
 	var text strings.Builder
+	before, number := 0, 0 // lines before the document, and of the line
 	for line := range strings.Lines(stream + "\n---") {
-		if strings.TrimRight(line, " \t\r\n") != "---" {
+		number++
+		rest, ends := cutMarker(line)
+		if !ends {
 			text.WriteString(line)
 			continue
 		}
-		doc, err := Document(text.String())
+		doc, err := document(text.String())
 		if err != nil {
+			_, err = document(strings.Repeat("\n", before) + text.String()) // the line in the stream
 			return nil, err
 		}
 		if doc != nil {
 			out = append(out, doc)
 		}
 		text.Reset()
+		text.WriteString(rest)
+		before = number - 1
 	}
 	return out, nil
 }
 
-// Document returns one document in YAML or JSON; nil if it is empty.
-func Document(text string) (map[string]any, error) {
+// cutMarker reports whether a line ends a document, and returns the rest of it, which belongs to the next
+// one. The YAML library reads one document only and ignores all that follows it.
+func cutMarker(line string) (rest string, ends bool) {
+	for _, marker := range []string{"---", "..."} {
+		if rest, ok := strings.CutPrefix(line, marker); ok && (rest == "" || strings.ContainsRune(" \t\r\n", rune(rest[0]))) {
+			return strings.TrimLeft(rest, " \t"), true
+		}
+	}
+	return "", false
+}
+
+// document returns one document in YAML or JSON; nil if it is empty.
+func document(text string) (map[string]any, error) {
 	var doc any
 	if err := yaml.UnmarshalStrict([]byte(text), &doc); err != nil {
 		return nil, fmt.Errorf("neither YAML nor JSON: %w", err)

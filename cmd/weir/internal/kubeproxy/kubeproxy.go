@@ -96,12 +96,14 @@ func configMap(doc map[string]any) ([]map[string]any, error) {
 		if !ok || !strings.Contains(s, documentKind) {
 			continue
 		}
-		inner, err := draft.Document(s)
+		docs, err := draft.Documents(s)
 		if err != nil {
 			return nil, fmt.Errorf("%s in the ConfigMap: %w", name, err)
 		}
-		if inner["kind"] == documentKind {
-			found = append(found, inner)
+		for _, inner := range docs {
+			if inner["kind"] == documentKind {
+				found = append(found, inner)
+			}
 		}
 	}
 	return found, nil

@@ -310,10 +310,11 @@ func TestListensAsKubeProxyDoes(t *testing.T) {
 func TestWhereTheDocumentIs(t *testing.T) {
 	json := `{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "ipvs"}`
 	for name, text := range map[string]string{
-		"JSON":                 json,
-		"one of several":       "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n---\n" + kindLines + "mode: ipvs\n--- \n# end\n",
-		"ConfigMap":            "apiVersion: v1\nkind: ConfigMap\ndata:\n  x: 'kind: Other'\n  any.yaml: '" + json + "'\n",
-		"ConfigMap of kubectl": `{"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.conf": "` + strings.ReplaceAll(kindLines+"mode: ipvs\n", "\n", `\n`) + `"}}`,
+		"JSON":                   json,
+		"one of several":         "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n---\n" + kindLines + "mode: ipvs\n--- \n# end\n",
+		"ConfigMap":              "apiVersion: v1\nkind: ConfigMap\ndata:\n  x: 'kind: Other'\n  any.yaml: '" + json + "'\n",
+		"ConfigMap of kubectl":   `{"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.conf": "` + strings.ReplaceAll(kindLines+"mode: ipvs\n", "\n", `\n`) + `"}}`,
+		"ConfigMap of documents": `{"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.conf": "` + strings.ReplaceAll("kind: Other\n--- # it\n"+kindLines+"mode: ipvs\n", "\n", `\n`) + `"}}`,
 	} {
 		if c := parsed(t, text); c.Kernel.Mode != config.ModeIPVS {
 			t.Errorf("%s: mode %q", name, c.Kernel.Mode)
