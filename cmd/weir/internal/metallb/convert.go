@@ -53,25 +53,41 @@ func convert(set *objects, opts Options) draft.Result {
 	return draft.Result{TOML: c.out.String(), Summary: summary, Left: left}
 }
 
-// lastPriority is that of pools without one, where others have some.
+// lastPriority is that of pools for all Services, where other pools have a priority or are for some. MetalLB
+// uses the pools for some first.
 const lastPriority = int64(65535)
 
+// rank returns the priority of a pool, and its origin.
+func rank(o *object) (priority int64, from string) {
+	if own, ok := take[int64](o, "serviceAllocation.priority"); ok {
+		return min(own, lastPriority-2), "serviceAllocation.priority"
+	}
+	if isForSome(o) {
+		return lastPriority - 1, "before the pools for all Services"
+	}
+	return lastPriority, "after the pools with a priority, and those for some Services"
+}
+
+// isForSome reports whether a pool is for some namespaces or Services only.
+func isForSome(o *object) bool {
+	return slices.ContainsFunc([]string{"namespaces", "namespaceSelectors", "serviceSelectors"}, func(name string) bool {
+		return o.set["serviceAllocation."+name] != nil
+	})
+}
+
 func (c *converter) pools() {
-	ranked := slices.ContainsFunc(c.of("IPAddressPool"), func(o *object) bool { return o.set["serviceAllocation.priority"] != nil })
+	ranked := slices.ContainsFunc(c.of("IPAddressPool"), func(o *object) bool { return o.set["serviceAllocation.priority"] != nil || isForSome(o) })
 	for _, o := range c.of("IPAddressPool") {
 		c.out.Table("[[pool]]")
 		c.out.Key("name", o.name, o.String())
 		list, _ := take[[]string](o, "addresses")
 		c.out.Key("addresses", ranges(list), "addresses")
-		if p, ok := take[int64](o, "serviceAllocation.priority"); ok {
-			c.out.Key("priority", min(p, lastPriority), "serviceAllocation.priority")
-		} else if ranked {
-			c.out.Key("priority", lastPriority, "pools without a priority come last")
+		if ranked {
+			priority, from := rank(o)
+			c.out.Key("priority", priority, from)
 		}
 		c.autoAssign(o)
-		if _, ok := take[bool](o, "avoidBuggyIPs"); ok {
-			c.out.Key("avoid_first_last", true, "avoidBuggyIPs")
-		}
+		c.avoided(o, list)
 		if names, ok := take[[]string](o, "serviceAllocation.namespaces"); ok {
 			c.out.Key("namespaces", names, "serviceAllocation.namespaces")
 		}
@@ -124,6 +140,39 @@ func ranges(list []string) []string {
 		}
 	}
 	return out
+}
+
+// avoided writes avoid_first_last. It has an effect on IPv4 ranges with a slash. MetalLB avoids each address
+// that ends in .0 or .255.
+func (c *converter) avoided(o *object, list []string) {
+	if _, ok := take[bool](o, "avoidBuggyIPs"); !ok {
+		return
+	}
+	if slices.ContainsFunc(list, func(s string) bool {
+		p, err := netip.ParsePrefix(s)
+		return err == nil && p.Addr().Is4()
+	}) {
+		c.out.Key("avoid_first_last", true, "avoidBuggyIPs")
+	}
+	if i := slices.IndexFunc(list, hasInner); i >= 0 {
+		o.left["avoidBuggyIPs"] = fmt.Sprintf("weir also assigns addresses of %s that end in .0 or .255: leave them out of addresses", list[i])
+	}
+}
+
+// hasInner reports whether a range has an IPv4 address that ends in .0 or .255, and that avoid_first_last
+// does not skip.
+func hasInner(s string) bool {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p.Addr().Is4() && p.Bits() < 24
+	}
+	first, last, _ := strings.Cut(strings.ReplaceAll(s, " ", ""), "-")
+	a, err1 := netip.ParseAddr(first)
+	b, err2 := netip.ParseAddr(last)
+	if err1 != nil || err2 != nil || !a.Is4() || !b.Is4() {
+		return false
+	}
+	x, y := a.As4(), b.As4()
+	return x[3] == 0 || y[3] == 255 || [3]byte(x[:3]) != [3]byte(y[:3])
 }
 
 // choosing gives the advertisements of a kind that choose a pool.

@@ -44,8 +44,8 @@ var harmless = []string{"BGPPeer.keepaliveTime", "BGPPeer.connectTime", "BGPPeer
 var fields = []field{
 	{"IPAddressPool", "addresses", texts, "pool.addresses", "the same"},
 	{"IPAddressPool", "autoAssign", boolean, "pool.auto_assign", "the same"},
-	{"IPAddressPool", "avoidBuggyIPs", boolean, "pool.avoid_first_last", "the first and the last address of a range written with a slash"},
-	{"IPAddressPool", "serviceAllocation.priority", integer, "pool.priority", "lower numbers come first; pools without one come last"},
+	{"IPAddressPool", "avoidBuggyIPs", boolean, "pool.avoid_first_last", "the first and the last address of an IPv4 range written with a slash"},
+	{"IPAddressPool", "serviceAllocation.priority", integer, "pool.priority", "lower numbers come first; then pools for some Services, and those for all"},
 	{"IPAddressPool", "serviceAllocation.namespaces", texts, "pool.namespaces", "the same"},
 	{"IPAddressPool", "serviceAllocation.namespaceSelectors", selectors, "",
 		"weir does not read labels of namespaces: name them in pool.namespaces. Until then the pool is only for Services that request it"},
@@ -87,7 +87,7 @@ var fields = []field{
 	{"L2Advertisement", "ipAddressPools", texts, "l2.pools", "the same"},
 	{"L2Advertisement", "ipAddressPoolSelectors", selectors, "l2.pools", chosen},
 	{"L2Advertisement", "nodeSelectors", selectors, "", nodes},
-	{"L2Advertisement", "interfaces", texts, "l2.interfaces", "those of all L2Advertisements together"},
+	{"L2Advertisement", "interfaces", texts, "l2.interfaces", "those of all L2Advertisements together; one without interfaces means all"},
 	{"L2Advertisement", "serviceSelectors", selectors, "", "weir answers for all VIPs of a pool: use a separate pool for such Services"},
 
 	{"BFDProfile", "receiveInterval", integer, "bgp.peer.bfd_interval", "the longer one of the two; milliseconds"},

@@ -11,7 +11,15 @@ import (
 // boxes without contact would both answer.
 func (c *converter) l2() {
 	ads := c.of("L2Advertisement")
+	pools, all := c.answered(ads)
 	if len(ads) == 0 {
+		return
+	}
+	if len(pools) == 0 && !all { // weir's empty list means all pools
+		const why = "no pool is chosen, so there is nothing to answer for"
+		for _, ad := range ads {
+			ad.left["ipAddressPools"], ad.left["ipAddressPoolSelectors"] = why, why
+		}
 		return
 	}
 	w := &draft.Writer{}
@@ -25,8 +33,12 @@ func (c *converter) l2() {
 	w.Key("keys", []string{"credential:fleet.key"}, "/etc/weir/credentials/fleet.key, readable only by root")
 	w.Table("[l2]")
 	var interfaces []string
+	from = "L2Advertisement"
 	for _, ad := range ads {
-		list, _ := take[[]string](ad, "interfaces")
+		list, some := take[[]string](ad, "interfaces")
+		if !some {
+			from = ad.String() + " has none and means all: name those to its clients, too"
+		}
 		for _, name := range list {
 			if !slices.Contains(interfaces, name) {
 				interfaces = append(interfaces, name)
@@ -34,11 +46,11 @@ func (c *converter) l2() {
 		}
 	}
 	if len(interfaces) > 0 {
-		w.Key("interfaces", interfaces, "L2Advertisement")
+		w.Key("interfaces", interfaces, from)
 	} else {
 		w.Key("interfaces", []string{"eth0"}, "MetalLB answers on all: name the interfaces to clients")
 	}
-	if pools, all := c.answered(ads); !all {
+	if !all {
 		w.Key("pools", pools, "L2Advertisement")
 	}
 	c.out.Text("\n")
@@ -65,5 +77,5 @@ func (c *converter) answered(ads []*object) (pools []string, all bool) {
 			all = false
 		}
 	}
-	return pools, all || len(pools) == 0
+	return pools, all
 }

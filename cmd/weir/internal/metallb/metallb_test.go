@@ -16,6 +16,7 @@ import (
 	"weir/cmd/weir/internal/config/source"
 	"weir/cmd/weir/internal/draft"
 	"weir/cmd/weirlab/fuzzing"
+	"weir/k8ssync/ipam"
 )
 
 var update = flag.Bool("update", false, "write the files of testdata")
@@ -194,6 +195,78 @@ spec: {ipAddressPools: [p], aggregationLength: 24}
 	}
 	if want := "warning: BGPAdvertisement all for peer r and pool p: " + oneRoute; len(res.Left) == 0 || res.Left[0].String() != want || res.IsComplete() {
 		t.Errorf("left %v, want %s", res.Left, want)
+	}
+}
+
+// pools are resources of pools with some specs, called a, b and so on.
+func pools(specs ...string) string {
+	var b strings.Builder
+	for i, spec := range specs {
+		fmt.Fprintf(&b, "---\napiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: %c}\nspec: {%s}\n", 'a'+i, spec)
+	}
+	return b.String()
+}
+
+// TestPoolsForSomeComeFirst keeps MetalLB's order, although an alphabetical one would differ.
+func TestPoolsForSomeComeFirst(t *testing.T) {
+	for _, tt := range []struct{ ofB, want string }{
+		{"serviceAllocation: {namespaces: [shop]}", "b a"},
+		{"serviceAllocation: {serviceSelectors: [{matchLabels: {a: b}}]}", "b a"},
+		{"serviceAllocation: {namespaces: [shop], priority: 70000}", "b a"},
+		{"serviceAllocation: {priority: 7}", "b a"},
+		{"autoAssign: true", "a b"},
+	} {
+		res, err := Import([]byte(pools("addresses: [192.0.2.0/25]", "addresses: [192.0.2.128/25], "+tt.ofB)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := c.Addresses.IPAM.Pools
+		slices.SortStableFunc(list, func(a, b ipam.Pool) int { return a.Priority - b.Priority })
+		if got := list[0].Name + " " + list[1].Name; got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.ofB, got, tt.want)
+		}
+	}
+}
+
+// TestAvoidedAddresses names the ranges in which weir assigns more addresses than MetalLB.
+func TestAvoidedAddresses(t *testing.T) {
+	for addresses, want := range map[string]struct{ key, left bool }{
+		"192.0.2.0/24": {true, false}, "198.18.0.0/20": {true, true}, "2001:db8::/64": {false, false}, "192.0.2.0-192.0.2.9": {false, true},
+		"192.0.2.9 - 192.0.2.255": {false, true}, "192.0.2.9-192.0.3.1": {false, true}, "192.0.2.9-192.0.2.20": {false, false},
+		"192.0.2.128/25, 198.51.100.1-198.51.100.255": {true, true},
+	} {
+		res, err := Import([]byte(pools("addresses: ["+addresses+"], avoidBuggyIPs: true")), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", addresses, err)
+			continue
+		}
+		left := slices.ContainsFunc(res.Left, func(i draft.Item) bool {
+			return i.Severity == draft.Warning && i.Name == "IPAddressPool a avoidBuggyIPs"
+		})
+		if key := strings.Contains(res.TOML, "\navoid_first_last = true "); key != want.key || left != want.left {
+			t.Errorf("%s: key %v, left %v, want %v", addresses, key, left, want)
+		}
+	}
+}
+
+// TestL2Advertisements keeps the interfaces and pools that MetalLB answers for.
+func TestL2Advertisements(t *testing.T) {
+	ad := func(name, spec string) string {
+		return "---\napiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: " + name + "}\nspec: {" + spec + "}\n"
+	}
+	for _, tt := range []struct{ ads, want string }{
+		{ad("x", "interfaces: [eth1]"), "\ninterfaces = [\"eth1\"] # L2Advertisement\n"},
+		{ad("x", "interfaces: [eth1]") + ad("all", ""), "\ninterfaces = [\"eth1\"] # L2Advertisement all has none and means all: name those to its clients, too\n"},
+		{ad("x", "ipAddressPools: [other]"), "# L2Advertisement x ipAddressPools = [\"other\"]: no pool is chosen, "},
+	} {
+		res, err := Import([]byte(pools("addresses: [192.0.2.0/24]")+tt.ads), Options{Join: []string{"10.0.0.6"}})
+		if err != nil || !strings.Contains(res.TOML, tt.want) || strings.Contains(tt.want, "no pool") == strings.Contains(res.TOML, "[l2]") {
+			t.Errorf("%v, want %q in\n%s", err, tt.want, res.TOML)
+		}
 	}
 }
 
