@@ -156,6 +156,7 @@ var serverDirectives = []directive{
 	{"virtual_server real_server (check)", "delay_loop", "", "service.check.interval", "with delay_before_retry; the shorter one, but not below the timeout"},
 	{"virtual_server real_server (check)", "warmup", "", "", spreads},
 	{"virtual_server real_server", "inhibit_on_failure", "", "", drained},
+	{"virtual_server", "weight", "", "service.backend.weight", "of a real_server without its own"},
 	{"virtual_server", "real_server", "real_server", "service.backend", "an address with or without a port"},
 	{"real_server", "weight", "", "service.backend.weight", "the default is 1"},
 	{"real_server", "uthreshold", "", "service.backend.max_connections", "the same"},

@@ -194,23 +194,29 @@ func (c fleetConverter) placement(w *draft.Writer, v *vrrp) {
 	}
 }
 
+// preempt writes preempt_delay, that of the first instance with one: a fleet has one.
 func (c fleetConverter) preempt(w *draft.Writer) {
-	written := false
+	var written any
 	for _, n := range c.top.all("vrrp_instance") {
-		never, delay := c.take(n, "nopreempt"), c.take(n, "preempt_delay")
-		switch {
-		case written:
-		case never != nil:
-			w.Key("preempt_delay", "never", from(never))
-			written = true
-		case delay != nil:
-			d, ok := seconds(delay.word(1))
+		var value any
+		own := c.take(n, "nopreempt")
+		if delay := c.take(n, "preempt_delay"); own != nil {
+			value = "never"
+		} else if own = delay; own != nil {
+			d, ok := seconds(own.word(1))
 			if !ok || d > time.Hour {
-				c.leave(delay, "it is not a time up to an hour")
+				c.leave(own, "it is not a time up to an hour")
 				continue
 			}
-			w.Key("preempt_delay", d, from(delay))
-			written = true
+			value = d
+		}
+		switch {
+		case own == nil || value == written:
+		case written == nil:
+			w.Key("preempt_delay", value, from(own))
+			written = value
+		default:
+			c.leave(own, "a fleet has one preempt_delay, that of the first vrrp_instance with one")
 		}
 	}
 }

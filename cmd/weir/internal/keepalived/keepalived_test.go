@@ -268,6 +268,40 @@ func TestMethods(t *testing.T) {
 	}
 }
 
+// TestWeightOfAVirtualServer is for the real servers without their own.
+func TestWeightOfAVirtualServer(t *testing.T) {
+	res, err := Import("k.conf", []byte("virtual_server 192.0.2.1 80 {\n protocol TCP\n weight 10\n"+
+		" real_server 10.0.0.1 80 {\n }\n real_server 10.0.0.2 80 {\n  weight 5\n }\n real_server 10.0.0.3 80 {\n  weight x\n }\n}\n"), Options{})
+	if err != nil || len(res.Left) != 1 {
+		t.Fatal(err, res.Left)
+	}
+	cfg, err := load.Parse("weir.toml", []byte(res.TOML), source.Elsewhere{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []uint32
+	for _, b := range cfg.Services[0].Ports[0].Backends {
+		got = append(got, b.Weight)
+	}
+	if want := []uint32{10, 5, 10}; !slices.Equal(got, want) {
+		t.Errorf("weights %v, want %v", got, want)
+	}
+}
+
+// TestPreemptDelays names those that differ from the first: a fleet has one.
+func TestPreemptDelays(t *testing.T) {
+	res, err := Import("k.conf", []byte("vrrp_instance J {\n interface eth1\n preempt_delay 60\n}\nvrrp_instance K {\n interface eth1\n preempt_delay 60\n}\n"+
+		"vrrp_instance L {\n interface eth1\n nopreempt\n}\n"+instance+served), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "k.conf:11: warning: vrrp_instance.nopreempt: a fleet has one preempt_delay, that of the first vrrp_instance with one"
+	found := slices.ContainsFunc(res.Left, func(i draft.Item) bool { return i.String() == want })
+	if n := strings.Count(res.TOML, "preempt_delay = "); !found || n != 1 || !strings.Contains(res.TOML, `preempt_delay = "1m" # preempt_delay, line 3`) {
+		t.Errorf("%d delays, left %v", n, res.Left)
+	}
+}
+
 // TestConfigID selects lines by the name of the host, as keepalived does, if any line is
 // for it.
 func TestConfigID(t *testing.T) {

@@ -14,6 +14,8 @@ type real struct {
 	weight uint64
 	method method
 	own    *node // the directive of its method, if it differs from that of the virtual_server
+
+	weightFrom *node // nil for the default
 }
 
 // server is a virtual_server on its way to become services.

@@ -157,10 +157,15 @@ func (c *converter) realServers(s *server) {
 			c.leave(n, "the virtual_server has it twice")
 			continue
 		}
-		if w := c.take(n, "weight"); w != nil {
-			if r.weight, err = strconv.ParseUint(w.word(1), 10, 16); err != nil {
-				r.weight = 1
+		for _, in := range []*node{s.node, n} {
+			w := c.take(in, "weight")
+			if w == nil {
+				continue
+			}
+			if weight, err := strconv.ParseUint(w.word(1), 10, 16); err != nil {
 				c.leave(w, "a weight is from 0 to 65535")
+			} else {
+				r.weight, r.weightFrom = weight, w
 			}
 		}
 		s.backends = append(s.backends, r)
@@ -247,7 +252,7 @@ func (c *converter) backends(out *draft.Writer, s *server, uniform bool) {
 		out.Table("[[service.backend]]")
 		out.Key("address", r.text(uniform), from(r.node))
 		if r.weight != 1 {
-			out.Key("weight", int64(r.weight), from(r.node.find("weight")))
+			out.Key("weight", int64(r.weight), from(r.weightFrom))
 		}
 		if r.own != nil {
 			out.Key("forward", r.method.forward, from(r.own))
