@@ -258,7 +258,7 @@ func (c checkConverter) http(s *server, r real, k *check) {
 	if host != nil && host.word(1) != "" {
 		k.add("host", host.word(1), from(host))
 	}
-	if n := c.take(k.node, "enable_sni"); n != nil && host != nil {
+	if n := c.take(k.node, "enable_sni"); n != nil && host != nil && !slices.Contains([]string{"false", "off", "no"}, n.word(1)) {
 		k.add("server_name", host.word(1), from(n))
 	}
 	status, why := []string{"200-299"}, "keepalived's default"

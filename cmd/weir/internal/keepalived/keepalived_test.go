@@ -288,6 +288,16 @@ func TestWeightOfAVirtualServer(t *testing.T) {
 	}
 }
 
+// TestDisabledSNI writes no server name.
+func TestDisabledSNI(t *testing.T) {
+	for value, want := range map[string]bool{"": true, "true": true, "false": false, "off": false} {
+		res, err := Import("k.conf", []byte(inCheck("SSL_GET {\nvirtualhost www\nenable_sni "+value+"\nurl {\npath /\n}\n}")), Options{})
+		if got := strings.Contains(res.TOML, "\nserver_name = "); err != nil || got != want {
+			t.Errorf("enable_sni %s: %v, %v", value, got, err)
+		}
+	}
+}
+
 // TestPreemptDelays names those that differ from the first: a fleet has one.
 func TestPreemptDelays(t *testing.T) {
 	res, err := Import("k.conf", []byte("vrrp_instance J {\n interface eth1\n preempt_delay 60\n}\nvrrp_instance K {\n interface eth1\n preempt_delay 60\n}\n"+
