@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -47,31 +48,42 @@ func (e *Effective) Changed() *Effective {
 // Differences returns the names of keys that differ between two configurations, and of
 // tables that only one has.
 func (e *Effective) Differences(other *Effective) []string {
-	a, b := e.texts(), other.texts()
-	names := maps.Clone(a)
-	maps.Copy(names, b)
-	maps.DeleteFunc(names, func(name, _ string) bool {
-		x, ok := a[name]
-		y, both := b[name]
-		return ok && both && x == y
+	a, b := e.entries(), other.entries()
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	maps.DeleteFunc(all, func(x part, _ content) bool {
+		inA, ok := a[x]
+		inB, both := b[x]
+		return ok && both && inA.text == inB.text
 	})
 	var out []string
-	listed := map[string]bool{} // a new table stands for its keys and tables
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if table, _ := source.Split(name); !listed[table] {
-			out = append(out, name)
+	for _, x := range slices.SortedFunc(maps.Keys(all), func(x, y part) int {
+		return cmp.Or(cmp.Compare(x.name, y.name), cmp.Compare(x.path, y.path))
+	}) {
+		if _, listed := all[all[x].in]; !listed { // a new table stands for its keys and tables
+			out = append(out, x.name)
 		}
-		listed[name] = true
 	}
-	return out
+	return slices.Compact(out)
 }
 
-func (e *Effective) texts() map[string]string {
-	out := map[string]string{}
+// part is a table or a key. Names of services have dots, so that a table of one may have the name of another.
+type part struct{ path, name string }
+
+// content is the value of a key, or nothing, and the table that it is in.
+type content struct {
+	text string
+	in   part
+}
+
+func (e *Effective) entries() map[part]content {
+	out, last := map[part]content{}, map[string]part{} // the last table of a path
 	for _, t := range e.Tables {
-		out[t.Name] = ""
+		own := part{t.Path, t.Name}
+		outer, _ := source.Split(t.Path)
+		last[t.Path], out[own] = own, content{in: last[outer]}
 		for _, s := range t.Keys {
-			out[source.Join(t.Name, s.Key)] = draft.Literal(s.Value)
+			out[part{source.Join(t.Path, s.Key), source.Join(t.Name, s.Key)}] = content{draft.Literal(s.Value), own}
 		}
 	}
 	return out

@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,6 +172,14 @@ func TestDifferences(t *testing.T) {
 	want := []string{"defaults.drain_timeout", "service.a.drain_timeout", "service.a.vips", "service.b", "service.c"}
 	if diff := cmp.Diff(want, a.Differences(b)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	dotted := show(serviceText("a", "192.0.2.1") + serviceText("a.b", "192.0.2.3") + "[service.check]\ntype = \"tcp\"\n" + serviceText("b", "192.0.2.2"))
+	if got := a.Differences(dotted); !slices.Equal(got, []string{"service.a.b"}) {
+		t.Errorf("a service with a dot: %q", got)
+	}
+	more := show(serviceText("d", "192.0.2.3") + serviceText("d.e", "192.0.2.4") + serviceText("a", "192.0.2.1") + serviceText("b", "192.0.2.2"))
+	if got := a.Differences(more); !slices.Equal(got, []string{"service.d", "service.d.e"}) {
+		t.Errorf("two new services: %q", got)
 	}
 	if got := a.Differences(a); got != nil {
 		t.Errorf("a configuration differs from itself in %q", got)
