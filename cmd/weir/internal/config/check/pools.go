@@ -29,6 +29,7 @@ func (d poolCheck) all() {
 
 func (d poolCheck) pools() {
 	names := map[string]source.Place{}
+	var before []taken // in earlier pools
 	others := d.taken()
 	for _, p := range d.Pools {
 		if at, ok := names[p.Name]; ok && p.Name != "" {
@@ -38,24 +39,28 @@ func (d poolCheck) pools() {
 		}
 		p.Known("clusters", "cluster", d.ClusterNames())
 		d.namespaces(p)
-		var ranges []taken
+		foreign := d.foreignRanges(p)
 		for i, r := range p.Ranges {
-			d.overlapping(p, r, p.Places[i], append(d.foreignRanges(p), others...))
-			ranges = append(ranges, taken{Range: r, use: " of " + p.Called(), at: p.Places[i]})
+			d.overlapping(p, r, p.Places[i], foreign, before, others)
 		}
-		others = append(ranges, others...)
+		for i, r := range p.Ranges {
+			before = append(before, taken{Range: r, use: " of " + p.Called(), at: p.Places[i]})
+		}
 	}
 }
 
-// overlapping reports the first of others that a range overlaps.
-func (d poolCheck) overlapping(p *vips.Pool, r ipam.Range, at source.Place, others []taken) {
-	i := slices.IndexFunc(others, func(o taken) bool { return parse.Overlap(o.Range, r) })
-	if i < 0 {
+// overlapping reports the first of some lists that a range overlaps.
+func (d poolCheck) overlapping(p *vips.Pool, r ipam.Range, at source.Place, lists ...[]taken) {
+	for _, list := range lists {
+		i := slices.IndexFunc(list, func(o taken) bool { return parse.Overlap(o.Range, r) })
+		if i < 0 {
+			continue
+		}
+		o := list[i]
+		d.Top.Add(source.Error, at, source.Join(p.Shown, "addresses"), fmt.Sprintf("%q overlaps %q%s at %s", r.String(), o.String(), o.use, o.at),
+			"narrow one of them")
 		return
 	}
-	o := others[i]
-	d.Top.Add(source.Error, at, source.Join(p.Shown, "addresses"), fmt.Sprintf("%q overlaps %q%s at %s", r.String(), o.String(), o.use, o.at),
-		"narrow one of them")
 }
 
 // foreignRanges returns the load_balancer_ranges of clusters that may not use the pool.

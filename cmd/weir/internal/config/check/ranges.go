@@ -15,7 +15,11 @@ import (
 // subjects returns the addresses that a rule matches, as far as they are known.
 func (d *Draft) subjects(m advertise.Match) []taken {
 	var out []taken
-	for _, s := range d.Services {
+	services := d.Services
+	if !slices.Contains(possible(m), advertise.Static) {
+		services = nil // there may be thousands, and as many rules of pools
+	}
+	for _, s := range services {
 		if MatchesStatic(m, s.LB) {
 			for _, vip := range s.VIPs {
 				a := vip.Addr.Addr()

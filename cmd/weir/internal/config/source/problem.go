@@ -118,9 +118,13 @@ func (p *Problems) Failed() bool {
 
 // Sort orders the problems by files, as in names, and lines.
 func (p *Problems) Sort(names []string) {
+	place := map[string]int{}
+	for i, name := range names {
+		place[name] = i
+	}
 	slices.SortStableFunc(p.All, func(a, b Problem) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(names, a.File), slices.Index(names, b.File)),
+			cmp.Compare(place[a.File], place[b.File]),
 			cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	p.All = slices.Compact(p.All)
