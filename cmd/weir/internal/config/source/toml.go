@@ -12,6 +12,29 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
+// deepest limits the open brackets and braces of a file: the parser's stack has an end, and a process does
+// not survive it. Those in comments and text count, so the limit is far above any use.
+const deepest = 100_000
+
+// tooDeep returns the line at which a file has more of them; 0 if it never has.
+func tooDeep(src []byte) int {
+	depth, line := 0, 1
+	for _, c := range src {
+		switch c {
+		case '\n':
+			line++
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth = max(0, depth-1)
+		}
+		if depth > deepest {
+			return line
+		}
+	}
+	return 0
+}
+
 // maxSyntaxErrors limits the syntax errors that are reported of one file.
 const maxSyntaxErrors = 20
 
@@ -50,6 +73,10 @@ func (m maker) complete() bool { return m == byHeader || m == byKey }
 // mistake that ends with its line, reading goes on at the next line; any other is the last one.
 func parseTOML(file string, src []byte) (*Value, []Problem) {
 	d := &document{file: file, src: src, made: map[*Value]maker{}}
+	if line := tooDeep(src); line > 0 {
+		d.add(Problem{Line: line, Text: fmt.Sprintf("more than %d brackets and braces are open", deepest), Suggestion: "close them"})
+		return nil, d.problems
+	}
 	for i, c := range src {
 		if c == '\n' {
 			d.newlines = append(d.newlines, i)

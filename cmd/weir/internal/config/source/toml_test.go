@@ -57,6 +57,19 @@ func TestPositions(t *testing.T) {
 	}
 }
 
+// TestDeepNesting has a file that would exceed the parser's stack, which ends the process.
+func TestDeepNesting(t *testing.T) {
+	for _, open := range []string{"[", "{a="} {
+		_, problems := parseTOML("a.toml", []byte("b = 1\na = "+strings.Repeat(open, 3<<20)))
+		if len(problems) != 1 || problems[0].String() != "a.toml:2: more than 100000 brackets and braces are open; close them" {
+			t.Errorf("%s: %d problems: %v", open, len(problems), problems)
+		}
+	}
+	if _, problems := parseTOML("a.toml", []byte("a = "+strings.Repeat("[", 1000)+strings.Repeat("]", 1000)+"\nb = [1,\n")); len(problems) != 1 {
+		t.Errorf("%d problems", len(problems))
+	}
+}
+
 // data returns a value in the form of the library.
 func data(v *Value) any {
 	switch {
