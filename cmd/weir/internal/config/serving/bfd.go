@@ -2,10 +2,10 @@ package serving
 
 import (
 	"fmt"
-	"net/netip"
-	"strconv"
 
+	"weir/cmd/weir/internal/config/parse"
 	"weir/cmd/weir/internal/config/schema"
+	"weir/cmd/weir/internal/config/source"
 	"weir/lb/health"
 )
 
@@ -46,9 +46,9 @@ func readBFD(s *Service, t schema.Section, c *health.Check) {
 	if text == "" {
 		return
 	}
-	var err error
-	if c.BFD.Source, err = netip.ParseAddr(text); err != nil || c.BFD.Source.Zone() != "" {
-		t.Fail("bfd_source", strconv.Quote(text)+" is not an address", `write it as "10.0.0.1", or remove the key`)
+	var f *source.Fault
+	if c.BFD.Source, f = parse.Addr(text); f != nil {
+		t.Fail("bfd_source", f.Text, f.Fix)
 		return
 	}
 	for _, b := range s.Backends {

@@ -53,6 +53,12 @@ func readHooks(list []schema.Section, d config.Daemon) []config.Hook {
 			t.Fail("name", strconv.Quote(h.Name)+" is also the name of the hook at "+at.String(), "rename one of them")
 		}
 		first[h.Name] = t.At("name")
+		if t.Set("name") && h.Name == "" {
+			t.Fail("name", "is empty", `write for instance name = "pager"`)
+		}
+		if t.EmptyList("on") {
+			t.Fail("on", "the hook would get no event", `write for instance on = ["vip", "health"]`)
+		}
 		switch {
 		case t.Bad("exec") || t.Bad("url"):
 		case t.Has("exec") == (h.URL != ""):
