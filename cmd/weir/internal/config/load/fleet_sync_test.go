@@ -92,6 +92,8 @@ func TestTakeoverProblems(t *testing.T) {
 		{"the device", sync + "interface = \"kube-ipvs0\"\n", "which is not connected to any host"},
 		{"id 0", sync + "interface = \"eth2\"\nid = 0\n", "1"},
 		{"no multicast", sync + "interface = \"eth2\"\ngroup = \"10.0.0.1:8848\"\n", "is not a multicast address"},
+		{"multicast of IPv4 as IPv6", sync + "interface = \"eth2\"\ngroup = \"[::ffff:224.0.0.81]:8848\"\n", "is not a multicast address"},
+		{"a zone", sync + "interface = \"eth2\"\ngroup = \"[ff02::81%eth2]:8848\"\n", "is not a multicast address"},
 		{"no port", sync + "interface = \"eth2\"\ngroup = \"224.0.0.81\"\n", "is not a multicast address"},
 	} {
 		_, err := Parse("weir.toml", []byte(tt.toml), keyFiles)

@@ -155,7 +155,7 @@ func (m *Member) readSync() *config.FleetSync {
 	out := &config.FleetSync{ID: syncID(m.Gossip.Name)}
 	s.Read(syncKeys(out))
 	group, err := netip.ParseAddrPort(s.Text("group"))
-	if err != nil || !group.Addr().IsMulticast() || group.Port() == 0 {
+	if a := group.Addr(); err != nil || !a.IsMulticast() || a.Is4In6() || a.Zone() != "" || group.Port() == 0 {
 		s.Fail("group", strconv.Quote(s.Text("group"))+" is not a multicast address with a port",
 			`write for instance "224.0.0.81:8848" or "[ff02::81]:8848"`)
 	}

@@ -81,7 +81,8 @@ func (m *Member) parseJoin(text string) (string, *source.Fault) {
 		ap, f := parse.Listener(text, m.Gossip.Bind.Port())
 		return ap.String(), reachable(ap, f)
 	}
-	if host == "" || !parse.HostForm.MatchString(host) {
+	mistyped := strings.Contains(host, ".") && strings.Trim(host, "0123456789.") == "" // an address, as 10.0.0.300
+	if host == "" || mistyped || !parse.HostForm.MatchString(host) {
 		return "", noName
 	}
 	return net.JoinHostPort(host, port), nil
