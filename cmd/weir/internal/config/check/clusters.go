@@ -28,6 +28,8 @@ func (d clusterCheck) all() {
 		for _, pods := range cl.PodCIDRs {
 			d.poolOfPods(cl, pods)
 		}
+		d.vipsWithin(cl, "pod_cidrs", cl.PodCIDRs, "a pod")
+		d.vipsWithin(cl, "service_cidrs", cl.ServiceCIDRs, "a Service")
 		d.unlisted(cl)
 	}
 	if k.DetectLocal == config.NodeCIDR && !node {
@@ -119,6 +121,18 @@ func overlap(a, b []netip.Prefix) (x, y netip.Prefix, ok bool) {
 		}
 	}
 	return x, y, false
+}
+
+// vipsWithin warns of static VIPs with an address that the cluster may give to something else.
+func (d clusterCheck) vipsWithin(cl *serving.Cluster, key string, ranges []netip.Prefix, owner string) {
+	for _, s := range d.Services {
+		for _, v := range s.VIPs {
+			if i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return p.Contains(v.Addr.Addr()) }); i >= 0 {
+				d.Top.Add(source.Warning, v.At, source.Join(s.Shown, v.Name), fmt.Sprintf("%q is in %q of %s of %s, which may give it to %s",
+					v.Addr.Addr(), ranges[i], key, cl.Called(), owner), "choose another address")
+			}
+		}
+	}
 }
 
 // poolOfPods reports pods with addresses that are local to this box.

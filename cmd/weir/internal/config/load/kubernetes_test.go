@@ -253,6 +253,20 @@ func TestClusterWithoutPermittedAddresses(t *testing.T) {
 	}
 }
 
+// A cluster may give an address in its ranges to a pod or a Service, so no static VIP should have it.
+func TestVIPsOfPodsAndServices(t *testing.T) {
+	const cluster = "[[kubernetes]]\nname = \"prod\"\nload_balancer_ranges = [\"192.0.2.0/24\"]\npod_cidrs = [\"10.244.0.0/16\"]\nservice_cidrs = [\"10.96.0.0/12\"]\n"
+	for vip, want := range map[string]string{
+		"192.0.2.1":  "[]",
+		"10.244.3.1": `[/etc/weir/weir.toml:8: warning: service.web.vips: "10.244.3.1" is in "10.244.0.0/16" of pod_cidrs of cluster "prod", which may give it to a pod; choose another address]`,
+		"10.96.0.9":  `[/etc/weir/weir.toml:8: warning: service.web.vips: "10.96.0.9" is in "10.96.0.0/12" of service_cidrs of cluster "prod", which may give it to a Service; choose another address]`,
+	} {
+		if got := fmt.Sprint(parseOn(t, machine, cluster+serviceText("web", vip)).Warnings); got != want {
+			t.Errorf("%s: %s, want %s", vip, got, want)
+		}
+	}
+}
+
 func TestClustersSideBySide(t *testing.T) {
 	for _, tt := range []struct{ name, a, b, want string }{
 		{"load balancers", ``, ``, ""},
