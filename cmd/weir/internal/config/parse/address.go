@@ -32,6 +32,9 @@ func NotAddr(s string) *source.Fault {
 	if p, err := netip.ParseAddrPort(s); err == nil {
 		return source.Faultf(fmt.Sprintf("write %q", p.Addr()), "%q has a port, which is not permitted here", s)
 	}
+	if a, err := netip.ParseAddr(strings.Trim(s, "[] ")); err == nil {
+		return source.Faultf(fmt.Sprintf("write %q", a), "%q has brackets or spaces", s)
+	}
 	if strings.ContainsAny(s, "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ") {
 		return source.Faultf("write the address: weir does not resolve names", "%q is not an IP address", s)
 	}

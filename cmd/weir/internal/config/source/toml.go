@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -73,6 +74,10 @@ func (m maker) complete() bool { return m == byHeader || m == byKey }
 // mistake that ends with its line, reading goes on at the next line; any other is the last one.
 func parseTOML(file string, src []byte) (*Value, []Problem) {
 	d := &document{file: file, src: src, made: map[*Value]maker{}}
+	if bytes.HasPrefix(src, []byte("\xff\xfe")) || bytes.HasPrefix(src, []byte("\xfe\xff")) {
+		d.add(Problem{Line: 1, Text: "the text is UTF-16", Suggestion: "save the file as UTF-8"})
+		return nil, d.problems
+	}
 	if line := tooDeep(src); line > 0 {
 		d.add(Problem{Line: line, Text: fmt.Sprintf("more than %d brackets and braces are open", deepest), Suggestion: "close them"})
 		return nil, d.problems

@@ -234,6 +234,7 @@ func TestMistakes(t *testing.T) {
 		{"one of several tables, and a table", "[[t]]\n[t]\n", "2: t: is written twice, first on line 1; write [[t]]"},
 		{"a key, and a table", "a = 1\n[a.b]\n", "2: a: is written twice, first on line 1; keep one of them"},
 		{"text of another encoding", "a = \"\xff\"\n", "1:6: a: the text is not UTF-8; save the file as UTF-8"},
+		{"text of Windows", "\xff\xfea\x00", "1: the text is UTF-16; save the file as UTF-8"},
 	} {
 		root, problems := parseTOML("x", []byte(tt.text))
 		var got []string
