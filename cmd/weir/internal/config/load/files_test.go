@@ -99,9 +99,22 @@ func TestInclude(t *testing.T) {
 	}
 }
 
+// TestIncludeOfItself skips the main file, and a file that is already included, under another name.
+func TestIncludeOfItself(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	must(t, os.WriteFile("weir.toml", []byte("include = [\"*.toml\", \""+dir+"/*.toml\", \""+dir+"/../"+filepath.Base(dir)+"/a.toml\"]\n"), 0o600))
+	must(t, os.WriteFile("a.toml", []byte(serviceText("a", "192.0.2.1")), 0o600))
+	c, err := File("weir.toml")
+	must(t, err)
+	if want := []string{"weir.toml", "a.toml"}; !slices.Equal(c.Files, want) {
+		t.Errorf("files %q, want %q", c.Files, want)
+	}
+}
+
 func TestIncludedFileThatCantBeRead(t *testing.T) {
 	_, err := Parse("weir.toml", []byte(`include = "a.toml"`), memory{"a.toml": "unreadable"})
-	if err == nil || err.Error() != "a.toml: open a.toml: permission denied; make it readable, or narrow include" {
+	if err == nil || err.Error() != "weir.toml:1: include: open a.toml: permission denied; make it readable for the daemon, or narrow the pattern" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -142,14 +142,14 @@ const Include = "include"
 // Read reads the text of the main file and merges the included files into it. It returns
 // the names of all files, the main one first, and nil if one of them is no TOML.
 func Read(name string, data []byte, files Files, problems *Problems) (root *Value, names []string) {
-	r := reader{Problems: problems, files: files, names: []string{name}}
+	r := reader{Problems: problems, files: files, names: []string{name}, seen: map[string]bool{absolute(name): true}}
 	root = r.tree(name, data)
 	if root == nil {
 		return nil, r.names
 	}
 	for _, pattern := range r.patterns(root) {
 		for _, included := range r.expand(pattern) {
-			r.include(root, included)
+			r.include(root, included, pattern.At)
 		}
 	}
 	if r.invalid {
@@ -162,7 +162,16 @@ type reader struct {
 	*Problems
 	files   Files
 	names   []string
-	invalid bool // a file is no TOML, so that faults of the others may follow from it
+	seen    map[string]bool // the absolute names
+	invalid bool            // a file is no TOML, so that faults of the others may follow from it
+}
+
+// absolute returns a name that is the same for all ways to write it.
+func absolute(name string) string {
+	if abs, err := filepath.Abs(name); err == nil {
+		return abs
+	}
+	return filepath.Clean(name)
 }
 
 // tree reads one file.
@@ -207,8 +216,9 @@ func (r *reader) expand(pattern *Value) []string {
 	}
 	slices.Sort(names)
 	var out []string
-	for _, n := range slices.Compact(names) {
-		if n != filepath.Clean(r.names[0]) && !slices.Contains(r.names, n) {
+	for _, n := range names {
+		if abs := absolute(n); !r.seen[abs] {
+			r.seen[abs] = true
 			r.names = append(r.names, n)
 			out = append(out, n)
 		}
@@ -216,10 +226,11 @@ func (r *reader) expand(pattern *Value) []string {
 	return out
 }
 
-func (r *reader) include(root *Value, name string) {
+// include merges a file; at is the pattern that matches it.
+func (r *reader) include(root *Value, name string, at Place) {
 	data, err := r.files.ReadFile(name)
 	if err != nil {
-		r.Add(Error, Place{File: name}, "", err.Error(), "make it readable, or narrow include")
+		r.Add(Error, at, Include, err.Error(), "make it readable for the daemon, or narrow the pattern")
 		return
 	}
 	v := r.tree(name, data)
