@@ -133,6 +133,10 @@ func (d fleetCheck) takeover() {
 	}
 	if m.Sync != nil {
 		d.interfaces(m.Sub("sync"), "interface", []string{m.Sync.Interface})
+		if k.Mode == config.ModeNetfilter {
+			m.Sub("sync").Warn(source.Warning, "interface", `has no effect: the sync needs IPVS, and kernel.mode is "netfilter"`, "use another mode there, or remove [fleet.sync]")
+		}
+		d.contrary(lb.TakeoverSysctls(false, true), "[fleet.sync]")
 		if delay := m.PreemptDelay; delay < syncDelay && !m.Rules.NoPreempt && !m.Bad("preempt_delay") {
 			m.Warn(source.Warning, "preempt_delay", fmt.Sprintf("%s is too short for [fleet.sync]: a box that returns receives the connections within %s and resets unknown ones", delay, syncDelay),
 				fmt.Sprintf(`use %q or more, or "never"`, syncDelay))
@@ -146,6 +150,15 @@ func (d fleetCheck) takeover() {
 			d.Top.Warn(source.Note, "kernel", fmt.Sprintf("%s selects the same backends on all members (mh), but its TCP connections end when their box fails",
 				svc.ID.Name), "set sloppy_tcp = true in [kernel] on all members, or add [fleet.sync]")
 			return
+		}
+	}
+}
+
+// contrary reports kernel.sysctls with another value than weir's own.
+func (d *Draft) contrary(own []lb.Sysctl, use string) {
+	for _, p := range own {
+		if slices.ContainsFunc(d.Kernel.Sysctls, func(o lb.Sysctl) bool { return o.Name == p.Name && o.Value != p.Value }) {
+			d.Top.Sub("kernel").Fail("sysctls", fmt.Sprintf("weir sets %s to %q, for %s", p.Name, p.Value, use), "remove it")
 		}
 	}
 }

@@ -19,6 +19,9 @@ func (d serviceCheck) all() {
 	d.sameNames()
 	d.sameFrontends()
 	d.bfd()
+	if d.Config.ChecksIPv4VIPs() {
+		d.contrary([]lb.Sysctl{lb.OwnSourceSysctl()}, "checks of VIPs")
+	}
 	vips := d.staticVIPs()
 	for _, s := range d.Services {
 		for _, b := range s.Backends {

@@ -87,6 +87,7 @@ func TestTakeoverProblems(t *testing.T) {
 		{"routers lead to all", "[kernel]\nmasquerade_source = [\"10.0.0.250\"]\n" + oneFleet + "[bgp]\nasn = 64500\n[[bgp.peer]]\nname = \"tor1\"\naddress = \"10.0.0.1\"\nasn = 64501\n", `use mode = "active-standby"`},
 		{"a VIP", "[kernel]\nmasquerade_source = [\"192.0.2.1\"]\n" + hashedService, "is a VIP of"},
 		{"a sysctl twice", "[kernel]\nsloppy_tcp = true\nsysctls = [\"net.ipv4.vs.sloppy_tcp=1\"]\n", "weir sets net.ipv4.vs.sloppy_tcp itself"},
+		{"another value for sync", "[kernel]\nsysctls = [\"net.ipv4.vs.sync_threshold=3 50\"]\n" + sync + "interface = \"eth2\"\n", `weir sets net.ipv4.vs.sync_threshold to "0 0", for [fleet.sync]; remove it`},
 		{"no interface", sync, "interface"},
 		{"no such interface", sync + "interface = \"lo\"\n", "is not an interface"},
 		{"the device", sync + "interface = \"kube-ipvs0\"\n", "which is not connected to any host"},

@@ -148,6 +148,9 @@ func (s *Service) warnFamilies() {
 			s.Add(source.Warning, b.At, source.Join(s.Shown, b.Name), fmt.Sprintf("%q is never used: there is no %s VIP", b.Addr.Addr(), f),
 				"add one, or remove it")
 		}
+		if vip && s.Set("source_ranges") && len(s.LB.SourceRanges) > 0 && !slices.ContainsFunc(s.LB.SourceRanges, func(p netip.Prefix) bool { return lb.FamilyOf(p.Addr()) == f }) {
+			s.Warn(source.Warning, "source_ranges", fmt.Sprintf("there are %s VIPs but no %s range, so they refuse all clients", f, f), "add one of that family, or remove these VIPs")
+		}
 		if vip && !mixed && len(s.Fallback) > 0 && !slices.ContainsFunc(s.Fallback, of) {
 			s.Warn(source.Warning, "fallback", fmt.Sprintf("there are %s VIPs but no %s fallback", f, f), "add one of that family")
 		}

@@ -55,8 +55,24 @@ func readDaemon(s schema.Section) config.Daemon {
 	var d config.Daemon
 	s.Read(daemonKeys(&d))
 	_ = d.LogLevel.UnmarshalText([]byte(s.Text("log_level"))) // the schema admits only slog's names
+	for _, listen := range []*string{&d.HealthListen, &d.MetricsListen, &d.PageListen} {
+		*listen = canonical(*listen)
+	}
 	checkListeners(s, d.Listeners())
 	return d
+}
+
+// canonical returns an HTTP address in the form that equal ones have: they share a listener.
+func canonical(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen // empty
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.Unmap().String()
+	}
+	n, _ := strconv.ParseUint(port, 10, 16) // checkListen has reported others
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10))
 }
 
 // checkListeners reports HTTP addresses with one port if one of them is all addresses: the

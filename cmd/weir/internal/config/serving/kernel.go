@@ -102,6 +102,12 @@ func routePools(s schema.Section, k config.Kernel) []lb.PoolRoute {
 	if !route {
 		return nil
 	}
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		a, ok := sources[f]
+		if ok && len(pools) > 0 && !slices.ContainsFunc(pools, func(p lb.PoolRoute) bool { return p.Src == a }) {
+			s.Fail("route_source", fmt.Sprintf("%q has no effect: no range of route_pools is %s", a, f), "remove it")
+		}
+	}
 	if len(s.Elements("route_pools")) == 0 && !s.Bad("route_pools") {
 		s.Fail("route_pools", `is missing, and vip_mode is "route"`, `add route_pools = ["192.0.2.0/24"]`)
 	}

@@ -80,6 +80,9 @@ func (p *Peer) readSource() {
 	if f == nil && p.Address.IsValid() && lb.FamilyOf(a) != lb.FamilyOf(p.Address) {
 		f = source.Faultf("use one of its family", "%q can't be the source of a session with %q", a, p.Address)
 	}
+	if f == nil && a == p.Address {
+		f = source.Faultf("use an address of the box", "%q is the address of the peer itself", a)
+	}
 	if f != nil {
 		p.Fail("source_address", f.Text, f.Fix)
 		return
