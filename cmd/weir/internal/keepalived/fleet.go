@@ -198,17 +198,15 @@ func (c fleetConverter) placement(w *draft.Writer, v *vrrp) {
 func (c fleetConverter) preempt(w *draft.Writer) {
 	var written any
 	for _, n := range c.top.all("vrrp_instance") {
-		var value any
-		own := c.take(n, "nopreempt")
-		if delay := c.take(n, "preempt_delay"); own != nil {
-			value = "never"
-		} else if own = delay; own != nil {
-			d, ok := seconds(own.word(1))
+		var value any = "never"
+		own, delay := c.take(n, "nopreempt"), c.take(n, "preempt_delay")
+		if own == nil && delay != nil {
+			d, ok := seconds(delay.word(1))
 			if !ok || d > time.Hour {
-				c.leave(own, "it is not a time up to an hour")
+				c.leave(delay, "it is not a time up to an hour")
 				continue
 			}
-			value = d
+			own, value = delay, d
 		}
 		switch {
 		case own == nil || value == written:

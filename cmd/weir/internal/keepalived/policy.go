@@ -6,10 +6,9 @@ import (
 	"strconv"
 	"time"
 
+	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/draft"
 )
-
-var schedulers = []string{"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"}
 
 // policyConverter converts the treatment of connections.
 type policyConverter struct{ *converter }
@@ -19,7 +18,7 @@ type policyConverter struct{ *converter }
 func (c policyConverter) traffic(out *draft.Writer, s *server, port uint16) {
 	scheduler, why := "wlc", "keepalived's default"
 	if n := c.take(s.node, "lvs_sched", "lb_algo"); n != nil {
-		if slices.Contains(schedulers, n.word(1)) {
+		if known, _ := load.Schema().Key("service.scheduler"); slices.Contains(known.Values, n.word(1)) {
 			scheduler, why = n.word(1), from(n)
 		} else {
 			c.leave(n, "weir supports only the schedulers of the kernel")

@@ -2,6 +2,7 @@ package keepalived
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	if check == nil {
 		c.unchecked(s)
 	}
-	for _, port := range sortedPorts(s.ports) {
+	for _, port := range slices.Sorted(maps.Keys(s.ports)) {
 		name := base
 		if len(s.ports) > 1 {
 			name += "-" + strconv.Itoa(int(port))
@@ -80,15 +81,6 @@ func (c *converter) unchecked(s *server) {
 			c.leave(n, "the service has no check")
 		}
 	}
-}
-
-func sortedPorts(ports map[uint16][]netip.Addr) []uint16 {
-	var list []uint16
-	for p := range ports {
-		list = append(list, p)
-	}
-	slices.Sort(list)
-	return list
 }
 
 // frontends reads the addresses and ports of a virtual_server, and returns its name.
@@ -157,11 +149,8 @@ func (c *converter) realServers(s *server) {
 			c.leave(n, "the virtual_server has it twice")
 			continue
 		}
-		for _, in := range []*node{s.node, n} {
-			w := c.take(in, "weight")
-			if w == nil {
-				continue
-			}
+		for _, w := range slices.Concat(s.node.all("weight"), n.all("weight")) {
+			c.done[w] = true
 			if weight, err := strconv.ParseUint(w.word(1), 10, 16); err != nil {
 				c.leave(w, "a weight is from 0 to 65535")
 			} else {
