@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -64,8 +65,11 @@ func backendFlags(cmd *cobra.Command) func(vips []string) (backendhost.Spec, err
 	_ = cmd.RegisterFlagCompletionFunc("tunnel", cobra.FixedCompletions(backendhost.Tunnels, cobra.ShellCompDirectiveNoFileComp))
 	return func(vips []string) (backendhost.Spec, error) {
 		s := backendhost.Spec{Tunnel: *tunnel, Mixed: *mixed}
-		if cmd.Flags().Changed("tunnel-port") && *tunnel != "gue" {
+		switch {
+		case cmd.Flags().Changed("tunnel-port") && *tunnel != "gue":
 			return s, exitError{exitInvalid, errors.New("--tunnel-port has no effect without --tunnel gue")}
+		case *mtu != 0 && *tunnel == "":
+			return s, exitError{exitInvalid, errors.New("--mtu has no effect without --tunnel")}
 		}
 		for _, text := range vips {
 			a, err := netip.ParseAddr(text)
@@ -96,14 +100,15 @@ func backendCheckCommand(e env) *cobra.Command {
 		Long: `Compare this server with the configuration of the last weir backend, or with the one
 of the arguments. Each fault is printed with the commands that repair it.
 
-Exit status: 0 all is in effect, 1 faults or not configured.`,
+Exit status: 0 all is in effect, 1 faults or not configured, 2 invalid arguments.`,
 	}
 	spec, format := backendFlags(cmd), outputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		host := backendhost.ThisHost()
 		s, err := host.Configured()
+		flags := slices.ContainsFunc([]string{"tunnel", "tunnel-port", "mixed", "mtu"}, cmd.Flags().Changed)
 		switch {
-		case len(args) > 0:
+		case len(args) > 0 || flags: // without VIPs, flags are invalid
 			s, err = spec(args)
 		case err == nil && len(s.VIPs) == 0:
 			err = errors.New("this server is not configured: name the VIPs, or type weir backend VIP... first")

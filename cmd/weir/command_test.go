@@ -193,6 +193,8 @@ func TestCommandsReportInvalidArguments(t *testing.T) {
 		{"status without a daemon", []string{"status", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"an argument is missing", []string{"explain"}, exitInvalid, "0 arguments given: the command is weir explain ADDRESS[:PORT] [flags]; see weir explain --help"},
 		{"an argument too many", []string{"check", "weir.toml", "more"}, exitInvalid, "see weir check --help"},
+		{"an MTU without a tunnel", []string{"backend", "--print", "--mtu", "1400", "192.0.2.10"}, exitInvalid, "--mtu has no effect without --tunnel"},
+		{"a tunnel without VIPs", []string{"backend", "check", "--tunnel", "ipip"}, exitInvalid, "no VIP is given"},
 		{"two files", []string{"check", "weir.toml", "-c", "weir.toml"}, exitInvalid, "not both"},
 		{"no vendor", []string{"bgp", "router-config"}, exitInvalid, `--vendor "" is not a kind of router; use one of arista,`},
 		{"unknown vendor", []string{"bgp", "router-config", "--vendor", "acme"}, exitInvalid, `--vendor "acme" is not a kind of router; use one of arista, bird, frr, gobgp, junos`},

@@ -268,6 +268,7 @@ func TestValidate(t *testing.T) {
 		"127.0.0.1 can't be a VIP":                                                            spec("", "127.0.0.1"),
 		"no device of this server is up, so the MTU of the path is unknown: write --mtu 1500": {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "ipip"},
 		"only tunnels can be mixed: write --tunnel ipip, gue or gre":                          {VIPs: spec("", "192.0.2.10").VIPs, Mixed: true},
+		"an MTU of 65536 is not from 1280, the least of IPv6, to 65535":                       {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "ipip", MTU: 65536},
 		"gue needs a port above 0":                                                            {VIPs: spec("", "192.0.2.10").VIPs, Tunnel: "gue", MTU: 1500},
 	} {
 		if err := s.Validate(); err == nil || err.Error() != want {

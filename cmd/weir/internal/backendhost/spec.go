@@ -38,8 +38,8 @@ func (s Spec) Validate() error {
 		return fmt.Errorf("gue needs a port above 0")
 	case s.Tunnel != "" && s.MTU == 0:
 		return fmt.Errorf("no device of this server is up, so the MTU of the path is unknown: write --mtu 1500")
-	case s.Tunnel != "" && s.MTU < 1280:
-		return fmt.Errorf("an MTU of %d is below 1280, the least of IPv6", s.MTU)
+	case s.Tunnel != "" && (s.MTU < 1280 || s.MTU > 65535):
+		return fmt.Errorf("an MTU of %d is not from 1280, the least of IPv6, to 65535", s.MTU)
 	}
 	for _, a := range s.VIPs {
 		if a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
