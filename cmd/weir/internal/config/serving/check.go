@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -252,15 +253,29 @@ func certificates(t schema.Section, files source.Files) string {
 		return ""
 	}
 	name = source.Beside(t.At("ca_file").File, name)
-	pem, err := files.ReadFile(name)
-	pem = bytes.TrimSpace(pem)
+	text, err := files.ReadFile(name)
+	text = bytes.TrimSpace(text)
 	switch {
 	case err != nil:
 		t.Fail("ca_file", err.Error(), "name a file that the daemon can read")
-	case !x509.NewCertPool().AppendCertsFromPEM(pem):
+	case !hasCertificate(text):
 		t.Fail("ca_file", name+" contains no certificate", "use a file in PEM format: -----BEGIN CERTIFICATE-----")
 	}
-	return unique.Make(string(pem)).Value() // thousands of services may have the same
+	return unique.Make(string(text)).Value() // thousands of services may have the same
+}
+
+// hasCertificate reports whether a file has a certificate. It reads no further ones: a bundle has hundreds, and
+// thousands of services may name it.
+func hasCertificate(text []byte) bool {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" || len(block.Headers) > 0 { // as x509.CertPool
+			continue
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Service) readQuorum() {
