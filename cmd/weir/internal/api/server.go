@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -49,11 +50,15 @@ func newServer(h http.Handler, writeTimeout time.Duration) *http.Server {
 }
 
 // received reads the whole request, and then ends the time limit for that: net/http would end the context of a
-// handler that takes longer.
+// handler that takes longer. Without the limit net/http would wait for a missing rest before it answers.
 func received(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		if err := r.ParseForm(); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil { // the form is not that of a GET
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}

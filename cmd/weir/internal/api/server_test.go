@@ -120,3 +120,25 @@ func TestTimeouts(t *testing.T) {
 		t.Errorf("half a request keeps its connection: %v", err)
 	}
 }
+
+// A request without the rest of its body ends after readTimeout, too, and does not reach its handler, which could have few places.
+func TestRestOfARequestHasATimeout(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler got half a request") }), 0)
+	srv.Config.ReadTimeout = 100 * time.Millisecond
+	srv.Start()
+	defer srv.Close()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // not under test
+	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.ReadAll(c); err != nil {
+		t.Errorf("half a request keeps its connection: %v", err)
+	}
+}
