@@ -128,11 +128,7 @@ func (t *reading) add(from status.Frontend, perBackend bool) {
 	if from.Service == "" || from.Check {
 		return
 	}
-	at := from.Key
-	f := frontend{
-		labels:  fmt.Sprintf("service=%q,vip=%q,port=\"%d\",protocol=%q", from.Service, at.Addr, at.Port, at.Proto),
-		counted: *from.Traffic,
-	}
+	f := frontend{labels: labelsOf(from.Service, from.Key), counted: *from.Traffic}
 	if perBackend {
 		f.backends = make([]backend, 0, len(from.Servers))
 	}
@@ -143,6 +139,14 @@ func (t *reading) add(from status.Frontend, perBackend bool) {
 		}
 	}
 	t.frontends = append(t.frontends, f)
+}
+
+// labelsOf returns the labels of a frontend. A service may have several marks, without ports and protocols.
+func labelsOf(service string, at lb.Frontend) string {
+	if at.Mark != 0 {
+		return fmt.Sprintf("service=%q,vip=%q,mark=\"%d\"", service, at.Addr, at.Mark)
+	}
+	return fmt.Sprintf("service=%q,vip=%q,port=\"%d\",protocol=%q", service, at.Addr, at.Port, at.Proto)
 }
 
 // checks are the results of checks, by port.

@@ -95,6 +95,28 @@ func TestTrafficIsWrittenAsPrometheusReadsIt(t *testing.T) {
 	}
 }
 
+// Marks with the same protocol in lb.Frontend, which means nothing, have samples of their own.
+func TestMarksOfAServiceHaveSamplesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	var servers []status.Frontend
+	for _, mark := range []uint32{1, 4} {
+		s := testServer("10.0.0.1:80")
+		s.Key = lb.MarkFrontend(lb.IPv4, mark)
+		servers = append(servers, s)
+	}
+	_, samples := written(t, fixed(nil, nil, servers...), true)
+	seen := map[string]bool{}
+	for _, s := range samples {
+		if seen[s] {
+			t.Errorf("twice: %s", s)
+		}
+		seen[s] = true
+	}
+	if want := `weir_service_connections_total{service="static/web",vip="0.0.0.0",mark="4"} 0`; !seen[want] {
+		t.Errorf("%s is missing among %q", want, samples)
+	}
+}
+
 // written returns what is written, and the samples in it.
 func written(t *testing.T, from Sources, perBackend bool) (text string, samples []string) {
 	var b strings.Builder
