@@ -3,6 +3,8 @@ package status
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,4 +277,15 @@ func TestAStatusFitsOneScreen(t *testing.T) {
 		}
 	}
 	t.Log("\n" + b.String())
+}
+
+// TestManyNotesFitATerminalAtOnce has a limit against a cost that grows with the square of the notes.
+func TestManyNotesFitATerminalAtOnce(t *testing.T) {
+	t.Parallel()
+	s := Status{Notes: slices.Repeat([]Note{{Service: "prod/a/b", Reason: "conflict", Text: "192.0.2.1:80 belongs to prod/a/a"}}, 50_000)}
+	begin := time.Now()
+	OnScreen{s, Screen{Width: 80, Lines: 23}}.Table(io.Discard, now)
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
 }

@@ -54,6 +54,11 @@ func (l list) rows(s Screen) int {
 
 // fit shortens the longest lists until all of them take no more than the given rows.
 func fit(lists []list, rows int, s Screen) {
+	if s.Lines > 0 {
+		for i, l := range lists { // each line takes a row at least, and there may be very many
+			lists[i].shown = min(l.shown, max(l.min, rows))
+		}
+	}
 	for s.Lines > 0 {
 		sum, longest := 0, -1
 		for i, l := range lists {
