@@ -92,14 +92,14 @@ func (a *answers) explain(r *http.Request) (doc explain.Answer, err error) {
 		return doc, status.Refusal(err)
 	}
 	err = a.calls.do(r.Context(), func() {
-		doc = query.ShowFailures(query.Explain(a.target.rec, q, a.explainBase(q.Addr)), a.target.checks.Backends())
+		doc = query.Explain(a.target.rec, q, a.explainBase(q.Addr))
 		doc.Owned = a.steering.fleet.View().Owned(q.Addr)
 	})
+	doc = query.ShowFailures(doc, a.target.checks.Backends())
 	routers, v := a.routers(), a.published.view.Load()
 	doc.SetOldData(v.clusterStatuses())
-	doc.Address = v.pools.Explain(q.Addr)
 	routers.Refresh(r.Context())
-	doc.Announced = routers.Explain(q.Addr)
+	doc.Address, doc.Announced = v.pools.Explain(q.Addr), routers.Explain(q.Addr)
 	return doc, err
 }
 

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -98,16 +99,15 @@ func ShowFailures(doc explain.Answer, checked []health.Backend) explain.Answer {
 	if won < 0 {
 		return doc
 	}
-	for i := range packet.Candidates {
-		c := &packet.Candidates[i]
-		if c.Why != lb.CheckFailed {
-			continue
+	failed := map[netip.AddrPort]string{}
+	for _, x := range checked {
+		if x.State != "up" && x.Error != "" && x.Service.String() == packet.Claims[won].Service {
+			failed[x.Backend] = cmp.Or(failed[x.Backend], x.Error)
 		}
-		for _, x := range checked {
-			if x.Service.String() == packet.Claims[won].Service && x.Backend == c.Addr && x.State != "up" && x.Error != "" {
-				c.Why += ": " + x.Error
-				break
-			}
+	}
+	for i := range packet.Candidates {
+		if c := &packet.Candidates[i]; c.Why == lb.CheckFailed && failed[c.Addr] != "" {
+			c.Why += ": " + failed[c.Addr]
 		}
 	}
 	return doc

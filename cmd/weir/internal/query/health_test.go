@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -123,4 +124,18 @@ func TestExplanationHasTheErrorsOfChecks(t *testing.T) {
 		}
 	}
 	ShowFailures(explain.Answer{}, nil) // a question about all ports has no packet
+}
+
+// TestManyFailuresAreExplainedAtOnce has a limit against a cost that grows with candidates times checks.
+func TestManyFailuresAreExplainedAtOnce(t *testing.T) {
+	t.Parallel()
+	packet := lb.Explanation{Claims: []lb.Claim{{Service: "static/a", Wins: true}}}
+	for range 2000 {
+		packet.Candidates = append(packet.Candidates, lb.Candidate{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Why: lb.CheckFailed})
+	}
+	checked := slices.Repeat([]health.Backend{{Service: static("b"), State: "down", Error: "timeout"}}, 100_000)
+	begin := time.Now()
+	if ShowFailures(explain.Answer{Packet: &packet}, checked); time.Since(begin) > 5*time.Second {
+		t.Errorf("it took %s", time.Since(begin))
+	}
 }
