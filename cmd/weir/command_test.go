@@ -203,6 +203,8 @@ func TestCommandsReportInvalidArguments(t *testing.T) {
 		{"drain what is no VIP", []string{"drain", "web"}, exitInvalid, `"web" is not an address`},
 		{"drain all and one", []string{"drain", "--all", "192.0.2.1"}, exitInvalid, "--all is every VIP"},
 		{"undrain nothing", []string{"undrain"}, exitInvalid, "name the VIPs, or --all"},
+		{"drain with an unknown format", []string{"drain", "--all", "--socket", nowhere, "-o", "xml"}, exitInvalid, `invalid argument "xml" for "-o, --output" flag: use one of table, json, yaml`},
+		{"two ways to follow", []string{"events", "--follow", "--watch", "--socket", nowhere}, exitInvalid, "--follow and --watch: use one of them"},
 		{"drain without a daemon", []string{"drain", "--all", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"neighbors without a daemon", []string{"bgp", "neighbors", "--socket", nowhere}, exitNotRunning, "weir is not running"},
 		{"pools without a daemon", []string{"pools", "--socket", nowhere}, exitNotRunning, "weir is not running"},
@@ -257,6 +259,17 @@ func TestReloadReportsThatTheDaemonEnded(t *testing.T) {
 	stdout, stderr, code := weir(t, "reload", "--socket", socket)
 	if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "weir: the daemon ended before it answered") {
 		t.Errorf("exit status %d, prints %q and %q", code, stdout, stderr)
+	}
+}
+
+func TestOutputThatCannotBeWrittenIsNoInvalidCommand(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	must(t, err)
+	defer full.Close()
+	var errs bytes.Buffer
+	e := env{stdout: full, stderr: &errs, now: time.Now}
+	if code := run(t.Context(), e, []string{"config", "explain", "kernel.mode"}); code != 1 || !strings.Contains(errs.String(), "no space left") {
+		t.Errorf("exit status %d: %q", code, errs.String())
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,15 +93,33 @@ func fileArg(cmd *cobra.Command, flag string, args []string) (string, error) {
 	return args[0], nil
 }
 
+// format is the value of --output. An unknown one is refused before a command changes anything.
+type format string
+
+var formats = []string{"table", "json", "yaml"}
+
+// String implements pflag.Value.
+func (f *format) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *format) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (f *format) Set(s string) error {
+	if !slices.Contains(formats, s) {
+		return fmt.Errorf("use one of %s", strings.Join(formats, ", "))
+	}
+	*f = format(s)
+	return nil
+}
+
 func outputFlag(cmd *cobra.Command) *string {
-	out := cmd.Flags().StringP("output", "o", "table", "output `format`: table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	return out
+	out := formats[0]
+	cmd.Flags().VarP((*format)(&out), "output", "o", "output `format`: table, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	return &out
 }
 
 func (e env) write(doc status.Tabler, format string) error {
-	if err := status.Write(e.stdout, doc, format, e.now()); err != nil {
-		return exitError{exitInvalid, err}
-	}
-	return nil
+	return status.Write(e.stdout, doc, format, e.now())
 }

@@ -37,6 +37,9 @@ Exit status: 0 shown, 3 not running.`,
 	number := cmd.Flags().IntP("number", "n", 50, "show this many of the newest; 0 is all")
 	follow := cmd.Flags().BoolP("follow", "f", false, "print new events until Ctrl-C")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *follow && cmd.Flags().Changed("watch") {
+			return exitError{exitInvalid, errors.New("--follow and --watch: use one of them")}
+		}
 		if *number < 0 {
 			return exitError{exitInvalid, fmt.Errorf("--number %d: 0 or more", *number)}
 		}
@@ -94,6 +97,9 @@ func (e env) follow(ctx context.Context, doc status.Events, format string, get f
 			if err != nil {
 				next = status.Events{}
 			}
+		}
+		if doc.Last > 0 && next.Expired > 0 { // --follow of all events begins with what is left
+			fmt.Fprintf(e.stderr, "weir: %d events before these have expired: journalctl -u weir\n", next.Expired)
 		}
 		doc, silent = next, false
 	}

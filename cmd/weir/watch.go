@@ -113,7 +113,7 @@ func (e env) watchTimes(cmd *cobra.Command, out *outlet, every interval, times i
 		}
 		err := read()
 		if ctx.Err() != nil {
-			return last // the reading was interrupted
+			return printed(last) // the reading was interrupted
 		}
 		last = err
 		if exit, ok := errors.AsType[exitError](err); ok && exit.code == exitInvalid {

@@ -76,6 +76,12 @@ func TestWatching(t *testing.T) {
 		{"YAML", "n: %d\n", well, []string{"--watch=2500ms", "-o", "yaml"}, "n: 1\n---\nn: 2\n", "", 0},
 		{"what fails now and then", "%d\n", down, []string{"-w"}, "1\n\n2\n\n3\n", "weir: weir is not running\n", 1},
 		{"what will never do", "%d\n", func(int) error { return exitError{exitInvalid, errors.New("no")} }, []string{"-w"}, "", "", exitInvalid},
+		{"an interrupted reading", "%d\n", func(n int) error {
+			if n == 2 {
+				time.Sleep(time.Minute)
+			}
+			return errors.New("no")
+		}, []string{"-w"}, "1\n", "weir: no\n", 1},
 		{"too fast", "%d\n", well, []string{"--watch=1ms"}, "", "", 1},
 		{"at no time", "%d\n", well, []string{"--watch=soon"}, "", "", 1},
 	} {
@@ -91,6 +97,9 @@ func TestWatching(t *testing.T) {
 			}
 			if d := cmp.Diff(tt.out+tt.says, out+says); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
+			}
+			if last := message(err); last != "" && strings.Contains(says, last) {
+				t.Errorf("printed twice: %q", last)
 			}
 		})
 	}
@@ -140,7 +149,7 @@ func TestFollowing(t *testing.T) {
 				return status.Events{Last: 3, Began: third, Events: []status.Event{event(3, "the third")}}, nil
 			},
 			func() (status.Events, error) {
-				return status.Events{Last: 3, Began: third, Events: []status.Event{event(1, "the first"), event(2, "the second"), event(3, "the third")}}, nil
+				return status.Events{Last: 3, Began: third, Expired: 5, Events: []status.Event{event(1, "the first"), event(2, "the second"), event(3, "the third")}}, nil
 			},
 			func() (status.Events, error) { cancel(); return status.Events{}, ctx.Err() },
 		}
@@ -163,7 +172,7 @@ func TestFollowing(t *testing.T) {
 		if d := cmp.Diff([]uint64{7, 7, 8, 8, 8, 0, 2, 0, 3}, asked); d != "" {
 			t.Errorf("asked (-want +got):\n%s", d)
 		}
-		if says.String() != "weir: weir is not running: retrying\n" {
+		if says.String() != "weir: weir is not running: retrying\nweir: 5 events before these have expired: journalctl -u weir\n" {
 			t.Errorf("says %q", says.String())
 		}
 	})
