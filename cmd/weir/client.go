@@ -72,7 +72,7 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w (no answer on %s)", errNotRunning, socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("no access to %s: run as root or as a member of its group", socket)
+		return deniedError{socket}
 	case err != nil && ctx.Err() == nil && !isDial(err):
 		return errEnded
 	case err != nil:
@@ -91,6 +91,15 @@ func call(ctx context.Context, socket, method, path string, doc any) error {
 	}
 	return nil
 }
+
+// deniedError means that only other users may query the daemon.
+type deniedError struct{ socket string }
+
+func (e deniedError) Error() string {
+	return fmt.Sprintf("no access to %s: run as root or as a member of its group", e.socket)
+}
+
+func (deniedError) Unwrap() error { return fs.ErrPermission }
 
 // isDial reports whether an error prevented a connection. Later errors have many forms, such as io.EOF,
 // ECONNRESET and the http package's own.

@@ -38,7 +38,7 @@ func daemonChecks() []Check {
 	}, {
 		ID: "running", Passed: "weir is running",
 		Means: "the kernel forwards as before, without health checks, changes and route announcements",
-		Fix:   "systemctl start weir", judge: notRunning, needs: []facts.Part{facts.System},
+		Fix:   "systemctl start weir", judge: notRunning,
 	}, {
 		ID: "status", Passed: "weir status is ok",
 		Means: "the daemon reports problems",

@@ -16,8 +16,13 @@ func notRunning(f box) []Finding {
 	switch {
 	case !missing:
 		return nil
-	case f.NotRunning == "":
+	case f.NoAccess:
 		return []Finding{{Severity: Unknown, Text: string(facts.Daemon) + " did not answer: " + why}}
+	case f.NotRunning == "":
+		return []Finding{{
+			Severity: Warning, Text: string(facts.Daemon) + " did not answer: " + why, Reason: "it hangs, or it is busy with many changes; checks of its state are missing",
+			Fix: "try again in a minute; if it hangs, see journalctl -u weir -n 50, and restart it, which cuts no connection", Command: "systemctl restart weir",
+		}}
 	}
 	if f.Config != nil && !f.Config.Configured() {
 		return []Finding{{

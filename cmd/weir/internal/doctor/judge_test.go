@@ -180,7 +180,12 @@ var daemonIlls = []ill{
 	{"running", Error, "systemd reports that it failed", "systemctl start weir", func(f *facts.Facts) { notThere(f); f.System.Active = "failed" }},
 	{"running", Error, "weir is not running", "", func(f *facts.Facts) { notThere(f); f.System = facts.SystemFacts{} }},
 	{"running", Info, "there is nothing to serve yet", "", func(f *facts.Facts) { notThere(f); f.Config = &config.Config{} }},
-	{"running", Unknown, "did not answer: no access", "", func(f *facts.Facts) { f.Running, f.Missing[facts.Daemon] = nil, "no access" }},
+	{"running", Unknown, "did not answer: no access", "", func(f *facts.Facts) { f.Running, f.NoAccess, f.Missing[facts.Daemon] = nil, true, "no access" }},
+	{"running", Warning, "did not answer: it takes longer than 4s", "systemctl restart weir", func(f *facts.Facts) { f.Running, f.Missing[facts.Daemon] = nil, "it takes longer than 4s" }},
+	{"running", Error, "weir is not running", "", func(f *facts.Facts) {
+		notThere(f)
+		f.System, f.Missing[facts.System] = facts.SystemFacts{}, "systemctl failed"
+	}},
 	{"status", Warning, "3 of 4 backends are down", "", func(f *facts.Facts) {
 		f.Running.State, f.Running.Problems = status.Degraded, []status.Problem{{Text: "3 of 4 backends are down"}}
 	}},
@@ -483,7 +488,7 @@ func TestMissingFactsAreUnknown(t *testing.T) {
 			nothing.Missing[p] = "it is night"
 		}
 	}
-	nothing.Missing[facts.Daemon] = "it is night"
+	nothing.NoAccess, nothing.Missing[facts.Daemon] = true, "it is night"
 	if r := Judge(nothing); r.Errors+r.Warnings > 0 || r.Unknown == 0 {
 		t.Errorf("%+v", r)
 	}

@@ -56,9 +56,11 @@ type Facts struct {
 	ConfigFile string
 	Problems   []source.Problem
 
-	// Running is the Status of the daemon; nil with the reason NotRunning.
+	// Running is the Status of the daemon; nil with the reason NotRunning, with NoAccess if another user may
+	// ask for it, or if the daemon hangs.
 	Running    *status.Status
 	NotRunning string
+	NoAccess   bool
 	Neighbors  routing.Neighbors
 	Fleet      status.Members
 	Services   status.Services

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 
 	"weir/cmd/weir/internal/config/load"
@@ -110,6 +111,9 @@ func (g gatherer) daemon(ctx context.Context) (func(*facts.Facts), error) {
 	case errors.Is(err, g.NotRunning):
 		why := err.Error()
 		return func(f *facts.Facts) { f.NotRunning, f.Missing[facts.Daemon] = why, why }, nil
+	case errors.Is(err, fs.ErrPermission):
+		why := err.Error()
+		return func(f *facts.Facts) { f.NoAccess, f.Missing[facts.Daemon] = true, why }, nil
 	case err != nil:
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -245,6 +246,34 @@ func TestGatherLooksAtThisMachine(t *testing.T) {
 		t.Errorf("%s", r.Line())
 	}
 	t.Log(r.Line(), f.Missing)
+}
+
+func TestTheDaemonGivesNoAnswer(t *testing.T) {
+	t.Parallel()
+	none := errors.New("not running")
+	for _, tt := range []struct {
+		path string // the request that fails
+		err  error
+		want facts.Facts
+	}{
+		{"/status", none, facts.Facts{NotRunning: "not running"}},
+		{"/status", fs.ErrPermission, facts.Facts{NoAccess: true}},
+		{"/status", errors.New("hung"), facts.Facts{}},
+		{"/members", errors.New("hung"), facts.Facts{}},
+	} {
+		g := gatherer{Options: Options{NotRunning: none, Ask: func(_ context.Context, path string, _ any) error {
+			if path == tt.path {
+				return tt.err
+			}
+			return nil
+		}}}
+		f := facts.Facts{Missing: map[facts.Part]string{}}
+		take(t.Context(), &f, []probe{{facts.Daemon, g.daemon}})
+		tt.want.Missing = map[facts.Part]string{facts.Daemon: tt.err.Error()}
+		if d := cmp.Diff(tt.want, f); d != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", tt.path, tt.err, d)
+		}
+	}
 }
 
 // Echo requests have a right checksum, and only replies to them are taken for one.

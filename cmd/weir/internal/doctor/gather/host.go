@@ -20,7 +20,7 @@ type Options struct {
 	ConfigFile string
 	Root       string
 	// Ask requests a document of the daemon by its path. The error wraps NotRunning if
-	// there is no daemon.
+	// there is no daemon, and fs.ErrPermission if only other users may ask it.
 	Ask        func(ctx context.Context, path string, doc any) error
 	NotRunning error
 	Now        func() time.Time
