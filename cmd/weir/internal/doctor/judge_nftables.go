@@ -7,6 +7,7 @@ import (
 
 	"weir/cmd/weir/internal/doctor/facts"
 	"weir/lb"
+	"weir/lb/linux"
 )
 
 // lost is a packet that a chain drops.
@@ -22,6 +23,9 @@ func foreignFirewall(f box) []Finding {
 	needs := slices.Concat(f.serviceNeeds(), f.needs())
 	for _, t := range f.NFTables {
 		for _, h := range t.Hooks {
+			if f.savedByIPTables(t, h) {
+				continue
+			}
 			dropped, perhaps := f.lostAt(t, h, needs)
 			if len(dropped) > 0 {
 				x := Finding{Severity: Error, Text: fmt.Sprintf("chain %s of nf_tables table %s drops %s: %s",
@@ -38,6 +42,15 @@ func foreignFirewall(f box) []Finding {
 		}
 	}
 	return out
+}
+
+// savedByIPTables reports whether a chain is among the rules of iptables, which has its own check. A table filter
+// that nft has made is not, nor is any without iptables.
+func (f box) savedByIPTables(t facts.NFTable, h facts.NFHook) bool {
+	return t.Name == "filter" && slices.ContainsFunc(f.Tables, func(x linux.Tables) bool {
+		_, saved := x.Find("filter", h.Chain)
+		return saved && x.Backend == linux.NFT && t.Family != "inet" && t.Has(x.Family)
+	})
 }
 
 // lostAt returns the packets that a base chain drops, for certain and perhaps.

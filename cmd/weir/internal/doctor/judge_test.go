@@ -310,6 +310,13 @@ var firewallIlls = []ill{
 		"nft insert rule ip mine in tcp dport { 80, 30080 } accept", func(f *facts.Facts) {
 			f.NFTables = []facts.NFTable{nfTable("ip", "mine", "in", ":in DROP\n-A in --ctstate ESTABLISHED -j ACCEPT\n-A in -p tcp,udp --dports 179,3784,7946 -j ACCEPT\n")}
 		}},
+	{"nftables", Error, "chain INPUT of nf_tables table ip filter drops clients of static/web", "nft insert rule ip filter INPUT", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{nfTable("ip", "filter", "INPUT", ":INPUT DROP\n")} // the rules of iptables are legacy ones
+	}},
+	{"nftables", Passed, "no table of nf_tables drops", "", func(f *facts.Facts) {
+		f.Tables = []linux.Tables{tables(linux.NFT, weirRules)}
+		f.NFTables = []facts.NFTable{nfTable("ip", "filter", "INPUT", ":INPUT DROP\n")}
+	}},
 	{"nftables", Error, "chain in of nf_tables table ip mine drops probes of healthCheckNodePort 32000: the policy",
 		"nft insert rule ip mine in tcp dport 32000 accept", func(f *facts.Facts) {
 			f.Sockets = append(f.Sockets, facts.Socket{Proto: lb.TCP, Addr: netip.MustParseAddrPort("10.1.0.1:32000"), PID: 7, Process: "weir"},

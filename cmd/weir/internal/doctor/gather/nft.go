@@ -14,8 +14,8 @@ import (
 	"weir/lb/linux"
 )
 
-// iptablesTables are the tables in nf_tables that iptables-nft keeps its rules in. iptables-save has them.
-var iptablesTables = []string{"filter", "nat", "mangle", "raw", "security"}
+// iptablesTables are the tables in nf_tables that only iptables-nft uses. iptables-save has them.
+var iptablesTables = []string{"nat", "mangle", "raw", "security"}
 
 // nfRules reads the rules of nf_tables. It is not part of rules: one that fails does not hide the other.
 func (g host) nfRules(ctx context.Context) (func(*facts.Facts), error) {
@@ -30,7 +30,7 @@ func (g host) nfRules(ctx context.Context) (func(*facts.Facts), error) {
 }
 
 // nfTables reads the tables of other programs that packets to the box or through it meet. Those of
-// weir, which may have many elements, and of iptables are not read.
+// weir, which may have many elements, and of iptables are not read, except filter: others use that name, too.
 func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
 	if !linux.HasNFTables(g.path("/")) {
 		return nil, nil
