@@ -24,21 +24,16 @@ func (g gatherer) network(ctx context.Context) (func(*facts.Facts), error) {
 	if err != nil {
 		return nil, err
 	}
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL) // that of one link reads all addresses, too
+	if err != nil {
+		return nil, err
+	}
+	addrs := prefixes(list)
 	var n facts.NetworkFacts
 	for _, l := range links {
 		a := l.Attrs()
 		link := facts.Link{Name: a.Name, Kind: l.Type(), MTU: a.MTU, Up: a.Flags&1 != 0 && a.OperState != netlink.OperDown, LRO: hasLRO(a.Name)}
-		link.Dropped = uint64(g.drops(a.Name))
-		addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
-		if err != nil {
-			return nil, err
-		}
-		for _, x := range addrs {
-			if ip, ok := netip.AddrFromSlice(x.IP); ok {
-				ones, _ := x.Mask.Size()
-				link.Addrs = append(link.Addrs, netip.PrefixFrom(ip.Unmap(), ones))
-			}
-		}
+		link.Dropped, link.Addrs = uint64(g.drops(a.Name)), addrs[a.Index]
 		n.Links = append(n.Links, link)
 	}
 	slices.SortFunc(n.Links, func(a, b facts.Link) int { return cmp.Compare(a.Name, b.Name) })
@@ -60,6 +55,18 @@ func (g gatherer) network(ctx context.Context) (func(*facts.Facts), error) {
 	after := g.softDrops()
 	n.SoftDrops = after - min(after, before)
 	return func(f *facts.Facts) { f.Network = n }, nil
+}
+
+// prefixes returns the addresses of each link, by its index.
+func prefixes(list []netlink.Addr) map[int][]netip.Prefix {
+	out := map[int][]netip.Prefix{}
+	for _, x := range list {
+		if ip, ok := netip.AddrFromSlice(x.IP); ok {
+			ones, _ := x.Mask.Size()
+			out[x.LinkIndex] = append(out[x.LinkIndex], netip.PrefixFrom(ip.Unmap(), ones))
+		}
+	}
+	return out
 }
 
 // drops are the packets that a network card had no room for, or that came broken.
