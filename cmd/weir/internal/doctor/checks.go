@@ -110,7 +110,7 @@ func kernelChecks() []Check {
 	}, {
 		ID: "conntrack-drops", Passed: "conntrack drops nothing",
 		Means: "packets are dropped because the table is full, or because two connections collide",
-		Fix:   "a larger net.netfilter.nf_conntrack_max", needs: []facts.Part{facts.Conntrack}, judge: droppingConntrack,
+		Fix:   "a larger net.netfilter.nf_conntrack_max", needs: []facts.Part{facts.Conntrack, facts.ConntrackStat}, judge: droppingConntrack,
 	}, {
 		ID: "conntrack-buckets", Passed: "conntrack has enough buckets",
 		Means: "the cost of a packet grows with the number of connections",

@@ -26,6 +26,7 @@ const (
 	Sysctls       Part = "the kernel's parameters"
 	SysctlFiles   Part = "the files of sysctl.d"
 	Conntrack     Part = "conntrack"
+	ConntrackStat Part = "the statistics of conntrack"
 	Rules         Part = "the firewall's rules"
 	NFRules       Part = "the tables of nf_tables"
 	Sockets       Part = "the sockets of this box"

@@ -78,6 +78,8 @@ func TestSysctlsAreReadByTheirNames(t *testing.T) {
 	cfg, err := load.Parse("weir.toml", []byte("[kernel]\nsysctls = [\"net.netfilter.nf_conntrack_max=6\"]\n"), source.Disk{})
 	must(t, err)
 	g.cfg = cfg
+	must(t, os.MkdirAll(g.path("/proc/sys/net/ipv4/conf/veth0"), 0o755))
+	must(t, os.Symlink("gone", g.path("/proc/sys/net/ipv4/conf/veth0/rp_filter"))) // of an interface that is removed meanwhile
 	want := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0/100.rp_filter": "2", "net.ipv4.vs.sync_threshold": "3 50", "net.netfilter.nf_conntrack_max": "5"}
 	if d := cmp.Diff(want, see(t, g.sysctls).Sysctls); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -103,6 +105,10 @@ func TestConntrackIsReadTwice(t *testing.T) {
 	g := box(t, map[string]string{dir + "count": "7\n", dir + "max": "100\n", dir + "buckets": "64\n", "proc/net/stat/nf_conntrack": conntrackStat})
 	if c := see(t, g.conntrack).Conntrack; c != (facts.ConntrackFacts{Count: 7, Max: 100, Buckets: 64, Dropped: 16}) {
 		t.Errorf("%+v", c)
+	}
+	g = box(t, map[string]string{dir + "count": "7\n", dir + "max": "100\n"})
+	if f := see(t, g.conntrack); f.Conntrack.Max != 100 || f.Missing[facts.ConntrackStat] == "" {
+		t.Errorf("without its statistics: %+v, %v", f.Conntrack, f.Missing)
 	}
 	if _, err := box(t, nil).conntrack(t.Context()); err == nil {
 		t.Error("without nf_conntrack there is nothing missing")

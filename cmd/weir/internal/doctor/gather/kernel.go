@@ -129,8 +129,8 @@ func (g gatherer) sysctls(context.Context) (func(*facts.Facts), error) {
 		}
 		for _, name := range names {
 			value, err := os.ReadFile(name)
-			if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EINVAL) {
-				continue // some can only be written
+			if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist) {
+				continue // some can only be written, and interfaces of pods go at any time
 			}
 			if err != nil {
 				return nil, err
@@ -225,6 +225,10 @@ func (g host) conntrack(ctx context.Context) (func(*facts.Facts), error) {
 	}
 	const stat = "/proc/net/stat/nf_conntrack"
 	before, err := g.read(stat)
+	if errors.Is(err, fs.ErrNotExist) {
+		const why = "this kernel is built without CONFIG_NF_CONNTRACK_PROCFS"
+		return func(f *facts.Facts) { f.Conntrack, f.Missing[facts.ConntrackStat] = c, why }, nil
+	}
 	if err != nil {
 		return nil, err
 	}
