@@ -154,10 +154,7 @@ func (a *answers) condition() api.Condition {
 	v := a.published.view.Load()
 	c := api.Condition{Alive: a.published.isAlive(), Line: a.published.status().Line()}
 	c.Healthy = a.published.isHealthy() && !kube.NodeLeaves(v.clusters) && !v.isDrained()
-	switch {
-	case !c.Alive:
-		c.Line = "weir hangs: its main loop has not run for two sync periods and a minute"
-	case kube.NodeLeaves(v.clusters):
+	if kube.NodeLeaves(v.clusters) {
 		c.Line = "this Node leaves its cluster: " + c.Line
 	}
 	return c

@@ -54,6 +54,9 @@ func (p *published) statusWith(pools *status.Addresses) status.Status {
 	s.BGP = p.steering.announcer.Reader().Status()
 	s.Addresses = pools
 	s.Judge(time.Now())
+	if !p.isAlive() {
+		s.Hangs()
+	}
 	return s
 }
 

@@ -27,7 +27,7 @@ func TestHealthAnswers(t *testing.T) {
 		{"degraded", func(v *view, _ *k8ssync.Status) { v.status.Kernel.Pending = 1 }, 200, 200, true, 0, "weir is degraded"},
 		{"starting", func(v *view, _ *k8ssync.Status) { v.ready = false }, 503, 200, false, 0, "weir is starting"},
 		{"the kernel can't be read", func(v *view, _ *k8ssync.Status) { v.status.Kernel.Error = "x" }, 503, 200, false, 0, "weir is failed"},
-		{name: "the loop hangs", silence: 2 * time.Hour, healthz: 503, livez: 503, text: "weir hangs"},
+		{name: "the loop hangs", silence: 2 * time.Hour, healthz: 503, livez: 503, text: "weir is failed: the main loop has not run for two sync periods"},
 		{"drained", func(v *view, _ *k8ssync.Status) {
 			v.status.Drained = &status.Drained{All: &status.DrainState{Since: time.Now(), Stage: status.Shutting}}
 		}, 503, 200, true, 0, "weir is degraded: THE WHOLE BOX IS DRAINED"},

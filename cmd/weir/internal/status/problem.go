@@ -15,6 +15,7 @@ type ProblemCode string
 const (
 	ProblemNotRunning   ProblemCode = "not-running"
 	ProblemStarting     ProblemCode = "starting"
+	ProblemHangs        ProblemCode = "hangs"
 	ProblemKernel       ProblemCode = "kernel-unreadable"
 	ProblemNoIPVS       ProblemCode = "no-ipvs"
 	ProblemStopping     ProblemCode = "stopping"

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -241,6 +242,12 @@ func (s *Status) Judge(now time.Time) {
 	if len(s.Problems) > 0 {
 		s.State = Degraded
 	}
+}
+
+// Hangs sets State and Problems of a judged box that changes nothing any more.
+func (s *Status) Hangs() {
+	const text = "the main loop has not run for two sync periods and a minute"
+	s.State, s.Problems = Failed, slices.Insert(s.Problems, 0, Problem{ProblemHangs, text})
 }
 
 // ownFailure returns the first failure of an object that all Services need, as ": reason".
