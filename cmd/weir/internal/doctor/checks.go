@@ -243,7 +243,8 @@ func peerChecks() []Check {
 	}, {
 		ID: "bfd", Passed: "BFD is up for each session",
 		Means: "a dead router, or a dead box, is detected only after the hold time",
-		Fix:   "enable BFD on the router; accept UDP port 3784", applies: withBGP, judge: noBFD,
+		Fix:   "enable BFD on the router; accept UDP port 3784", judge: noBFD,
+		applies: func(f box) bool { return running(f) && withBGP(f) },
 	}, {
 		ID: "member", Passed: "members of the fleet answer",
 		Means: "boxes without contact both own the VIPs, or none does",

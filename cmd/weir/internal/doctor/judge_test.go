@@ -501,6 +501,16 @@ func TestMissingFactsAreUnknown(t *testing.T) {
 	}
 }
 
+// Without a daemon there are no sessions that could be judged.
+func TestSessionsOfNoDaemonAreNotFine(t *testing.T) {
+	f := healthy(t)
+	notThere(&f)
+	f.Neighbors = routing.Neighbors{}
+	if r := Judge(f, "bfd"); len(r.Findings) > 0 {
+		t.Errorf("%+v", r.Findings)
+	}
+}
+
 func TestOnlyTheChecksThatAreAskedFor(t *testing.T) {
 	r := Judge(healthy(t), "lro", "mtu")
 	if r.Passed != 2 || len(r.Findings) != 2 {
