@@ -125,7 +125,8 @@ func (f box) checkedBehind(name string) bool {
 }
 
 // rpFilter reports strict reverse path filtering on a box with several uplinks, or towards backends
-// with checks of VIPs: their replies have an address of the box.
+// with checks of VIPs: their replies have an address of the box. One uplink drops forged packets only, unless
+// the box has routes back by another interface.
 func rpFilter(f box) []Finding {
 	var strict []string
 	for _, l := range f.Network.Links {
@@ -140,15 +141,18 @@ func rpFilter(f box) []Finding {
 		if !checks && (!uplink || len(f.Network.Uplinks) < 2 && f.Network.RPFiltered == 0) {
 			continue
 		}
-		what := "rp_filter is strict on " + name + ", one of several uplinks (" + strings.Join(f.Network.Uplinks, ", ") + ")"
+		severity, what := Warning, "rp_filter is strict on "+name+", one of several uplinks ("+strings.Join(f.Network.Uplinks, ", ")+")"
 		if checks {
 			what = "rp_filter is strict on " + name + ", and checks of VIPs get no replies there"
 		} else if n := f.Network.RPFiltered; n > 0 {
-			what = fmt.Sprintf("rp_filter is strict on %s, and has dropped %d packets", name, n)
+			what = fmt.Sprintf("rp_filter is strict on %s, and has dropped %d packets since boot, %d in the last second", name, n, f.Network.RPGrowing)
+			if len(f.Network.Uplinks) < 2 && f.Network.RPGrowing == 0 {
+				severity = Info
+			}
 		}
 		conf := "net.ipv4.conf." + sysctlPart(name) + ".rp_filter"
 		out = append(out, Finding{
-			Severity: Warning, Text: what,
+			Severity: severity, Text: what,
 			Fix:     "set it to loose, in /etc/sysctl.d too",
 			Command: set(conf, "2") + " && echo " + conf + "=2 >>/etc/sysctl.d/90-weir-rp-filter.conf",
 		})

@@ -266,7 +266,10 @@ var kernelIlls = []ill{
 		f.Config.Services = append(f.Config.Services, checkedVIPs("10.2.0.11"))
 		f.Sysctls["net.ipv4.conf.all.accept_local"], f.Sysctls["net.ipv4.conf.back.rp_filter"] = "1", "1"
 	}},
-	{"rp-filter", Warning, "has dropped 12 packets", "rp_filter=2", func(f *facts.Facts) {
+	{"rp-filter", Warning, "has dropped 12 packets since boot, 3 in the last second", "rp_filter=2", func(f *facts.Facts) {
+		f.Sysctls["net.ipv4.conf.all.rp_filter"], f.Network.RPFiltered, f.Network.RPGrowing = "1", 12, 3
+	}},
+	{"rp-filter", Info, "has dropped 12 packets since boot, 0 in the last second", "rp_filter=2", func(f *facts.Facts) {
 		f.Sysctls["net.ipv4.conf.all.rp_filter"], f.Network.RPFiltered = "1", 12
 	}},
 	{"route-localnet", Warning, "net.ipv4.conf.front.route_localnet is 1", "route_localnet=0", func(f *facts.Facts) { f.Sysctls["net.ipv4.conf.front.route_localnet"] = "1" }},

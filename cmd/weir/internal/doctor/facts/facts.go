@@ -179,8 +179,8 @@ type NetworkFacts struct {
 	DefaultByRA string
 	// SoftDrops are packets dropped by processors in the last second.
 	SoftDrops uint64
-	// RPFiltered are packets dropped by rp_filter since boot.
-	RPFiltered uint64
+	// RPFiltered are packets dropped by rp_filter since boot, RPGrowing in the last second.
+	RPFiltered, RPGrowing uint64
 }
 
 // Link is an interface.

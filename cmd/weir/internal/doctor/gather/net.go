@@ -52,6 +52,8 @@ func (g gatherer) network(ctx context.Context) (func(*facts.Facts), error) {
 		now := uint64(g.drops(n.Links[i].Name))
 		n.Links[i].Dropped = now - min(now, n.Links[i].Dropped)
 	}
+	now := g.rpFiltered()
+	n.RPGrowing, n.RPFiltered = now-min(now, n.RPFiltered), now
 	after := g.softDrops()
 	n.SoftDrops = after - min(after, before)
 	return func(f *facts.Facts) { f.Network = n }, nil
