@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"weir/cmd/weir/internal/config/load"
@@ -252,6 +253,20 @@ func TestGatherLooksAtThisMachine(t *testing.T) {
 		t.Errorf("%s", r.Line())
 	}
 	t.Log(r.Line(), f.Missing)
+}
+
+func TestLinksThatPassPackets(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[netlink.LinkOperState]bool{
+		netlink.OperUp: true, netlink.OperUnknown: true, netlink.OperDown: false, netlink.OperLowerLayerDown: false, netlink.OperDormant: false,
+	} {
+		if got := isUp(&netlink.LinkAttrs{Flags: net.FlagUp, OperState: state}); got != want {
+			t.Errorf("%s: %v", state, got)
+		}
+	}
+	if isUp(&netlink.LinkAttrs{}) {
+		t.Error("a link without the flag is up")
+	}
 }
 
 func TestTheDaemonGivesNoAnswer(t *testing.T) {

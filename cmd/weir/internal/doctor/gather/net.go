@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -32,7 +33,7 @@ func (g gatherer) network(ctx context.Context) (func(*facts.Facts), error) {
 	var n facts.NetworkFacts
 	for _, l := range links {
 		a := l.Attrs()
-		link := facts.Link{Name: a.Name, Kind: l.Type(), MTU: a.MTU, Up: a.Flags&1 != 0 && a.OperState != netlink.OperDown, LRO: hasLRO(a.Name)}
+		link := facts.Link{Name: a.Name, Kind: l.Type(), MTU: a.MTU, Up: isUp(a), LRO: hasLRO(a.Name)}
 		link.Dropped, link.Addrs = uint64(g.drops(a.Name)), addrs[a.Index]
 		n.Links = append(n.Links, link)
 	}
@@ -57,6 +58,12 @@ func (g gatherer) network(ctx context.Context) (func(*facts.Facts), error) {
 	after := g.softDrops()
 	n.SoftDrops = after - min(after, before)
 	return func(f *facts.Facts) { f.Network = n }, nil
+}
+
+// isUp reports whether a link passes packets, as netif_oper_up of the kernel does. A VLAN is not down if the link
+// below it is, but lowerlayerdown.
+func isUp(a *netlink.LinkAttrs) bool {
+	return a.Flags&net.FlagUp != 0 && (a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown)
 }
 
 // prefixes returns the addresses of each link, by its index.
