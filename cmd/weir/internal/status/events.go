@@ -50,7 +50,7 @@ func (e Event) String() string {
 			out.WriteString(":")
 		}
 		value := a.Value
-		if value == "" || strings.ContainsAny(value, " \t\n\"=") {
+		if value == "" || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r == '"' || r == '=' }) {
 			value = strconv.Quote(value)
 		}
 		fmt.Fprintf(&out, " %s=%s", strings.ReplaceAll(a.Key, " ", "_"), value)

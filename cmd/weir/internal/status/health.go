@@ -152,5 +152,5 @@ func (b CheckedBackend) problem() string {
 	if b.QuorumLost {
 		out = append(out, "quorum lost")
 	}
-	return cmp.Or(strings.Join(out, "; "), "-")
+	return cmp.Or(text.OneLine(strings.Join(out, "; ")), "-")
 }

@@ -12,7 +12,7 @@ func TestTablesEscapeControlCharacters(t *testing.T) {
 	if err := Write(&out, doc, "table", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	const want = "weir is not running: \ufffd]0;owned\ufffd\ufffd[2J; \ufffd31m; a\ufffdb; \ufffd; über\tdrei\nvier\n"
+	const want = "weir is not running: \ufffd]0;owned\ufffd\ufffd[2J; \ufffd31m; a\ufffdb; \ufffd; über drei vier\n"
 	if out.String() != want {
 		t.Errorf("the table is %q, want %q", out.String(), want)
 	}

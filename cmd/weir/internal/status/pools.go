@@ -207,7 +207,7 @@ func writePending(w io.Writer, pending []Pending) {
 		fmt.Fprintf(w, "\nPending (%d):\n", len(pending))
 	}
 	for _, x := range pending {
-		fmt.Fprintf(w, "  %s  %s  %s\n", x.Service, x.Reason, x.Text)
+		fmt.Fprintf(w, "  %s  %s  %s\n", x.Service, x.Reason, text.OneLine(x.Text))
 	}
 }
 

@@ -1,6 +1,10 @@
 package status
 
-import "fmt"
+import (
+	"fmt"
+
+	"weir/cmd/weir/internal/status/text"
+)
 
 // Problem is a reason why a box is not ok.
 type Problem struct {
@@ -42,11 +46,11 @@ func problem(code ProblemCode, format string, args ...any) Problem {
 	return Problem{code, fmt.Sprintf(format, args...)}
 }
 
-// texts returns the texts of problems.
+// texts returns the texts of problems, each as one line.
 func texts(problems []Problem) []string {
 	out := make([]string, len(problems))
 	for i, p := range problems {
-		out[i] = p.Text
+		out[i] = text.OneLine(p.Text)
 	}
 	return out
 }

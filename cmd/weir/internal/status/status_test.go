@@ -289,3 +289,24 @@ func TestManyNotesFitATerminalAtOnce(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 }
+
+// TestTextsFromOutsideMakeNoLines shows that a tenant, a backend or a router can't write lines of weir.
+func TestTextsFromOutsideMakeNoLines(t *testing.T) {
+	t.Parallel()
+	for _, c := range []string{"\n", "\f"} {
+		evil := "x" + c + "weir:ok"
+		for name, doc := range map[string]Tabler{
+			"notes":    Status{Notes: []Note{{Service: "prod/a/b", Text: evil}}},
+			"problems": Status{State: Degraded, Problems: []Problem{{Text: evil}, {Text: strings.Repeat("long ", 20)}}},
+			"summary":  Status{State: Degraded, Problems: []Problem{{Text: evil}}},
+			"health":   Health{Backends: []CheckedBackend{{State: "down", Error: evil}}},
+			"pending":  Pools{Pools: []Pool{{}}, Pending: []Pending{{Text: evil}}},
+			"events":   Events{Events: []Event{{Attrs: []Attr{{Key: "error", Value: evil}}}}},
+		} {
+			var out strings.Builder
+			if err := Write(&out, doc, "table", now); err != nil || strings.Contains(out.String(), "\nweir:ok") {
+				t.Errorf("%s with %q: %v\n%s", name, c, err, out.String())
+			}
+		}
+	}
+}

@@ -102,7 +102,7 @@ func (s Status) table(w io.Writer, now time.Time, screen Screen) {
 	if len(s.Problems) > 1 && screen.rows(head) > 1 {
 		head = fmt.Sprintf("weir is %s: %d problems", s.State, len(s.Problems))
 		for _, p := range s.Problems {
-			problems.lines = append(problems.lines, "  "+p.Text)
+			problems.lines = append(problems.lines, "  "+text.OneLine(p.Text))
 		}
 	}
 	trial := ""
@@ -197,7 +197,7 @@ func noteList(notes []Note) list {
 	for _, last := range []bool{false, true} {
 		for _, n := range notes {
 			if n.Informational == last {
-				l.lines = append(l.lines, fmt.Sprintf("  %s  %s  %s", n.Service, n.Reason, n.Text))
+				l.lines = append(l.lines, fmt.Sprintf("  %s  %s  %s", n.Service, n.Reason, text.OneLine(n.Text)))
 			}
 		}
 	}

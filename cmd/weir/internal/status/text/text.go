@@ -24,6 +24,17 @@ func Plain(s string) string {
 	}, strings.ToValidUTF8(s, "\ufffd"))
 }
 
+// OneLine returns a text without the characters that begin a line or a cell of a table, here and in
+// text/tabwriter: a text from outside must not look like a line of weir.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("\n\t\v\f", r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
 // Cut shortens a text to at most so many bytes, at the end of a character.
 func Cut(s string, most int) string {
 	if len(s) <= most {
