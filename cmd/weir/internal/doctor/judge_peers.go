@@ -118,11 +118,11 @@ func noMember(f box) []Finding {
 		}
 	}
 	if n := f.Fleet.Counters.Refused; n > 0 {
-		add(Warning, text.Count(int(n), "message")+" could not be decrypted, or belong to another fleet",
+		add(Warning, text.Count(int(n), "message")+" since the start of weir could not be decrypted, or belong to another fleet",
 			"configure the same fleet.name, and a common key in fleet.keys, on all members")
 	}
 	if f.Fleet.Counters.Conflicts > 0 {
-		add(Error, "a second box has the name of a member", "give each box its own fleet.member")
+		add(Error, "since the start of weir a second box had the name of a member", "give each box its own fleet.member")
 	}
 	return out
 }

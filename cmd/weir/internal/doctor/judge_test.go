@@ -428,8 +428,8 @@ var peerIlls = []ill{
 	{"member", Error, "does not answer over UDP", "", func(f *facts.Facts) { f.Fleet.Members[0].Suspect = true }},
 	{"member", Error, "not in the fleet: port taken", "", func(f *facts.Facts) { f.Fleet.Error = "port taken" }},
 	{"member", Warning, "can't join box3: no such host", "", func(f *facts.Facts) { f.Fleet.UnreachableNames = map[string]string{"box3": "no such host"} }},
-	{"member", Warning, "4 messages could not be decrypted", "", func(f *facts.Facts) { f.Fleet.Counters.Refused = 4 }},
-	{"member", Error, "a second box has the name", "", func(f *facts.Facts) { f.Fleet.Counters.Conflicts = 1 }},
+	{"member", Warning, "4 messages since the start of weir could not be decrypted", "", func(f *facts.Facts) { f.Fleet.Counters.Refused = 4 }},
+	{"member", Error, "since the start of weir a second box had the name", "", func(f *facts.Facts) { f.Fleet.Counters.Conflicts = 1 }},
 	{"api-server", Error, "cluster prod (https://10.9.0.1:6443): connection refused", "", func(f *facts.Facts) { f.APIs[0].Error = "connection refused" }},
 	{"cluster-ranges", Error, "cluster prod: no endpoint is used, because its Nodes have no pod CIDRs", "", func(f *facts.Facts) {
 		f.Running.Clusters = []status.Cluster{{Name: "prod", Missing: map[string][]string{"endpoint_ranges": {"10.200.0.0/16", "fd00::/64"}}}}
