@@ -15,7 +15,7 @@ var (
 	descRuleset        = desc("ruleset_reads_total", "Audits by their reading of sets and rules: read, or unchanged since the last one and not read.", "result")
 	descExecs          = desc("execs_total", "Programs run: iptables-save and iptables-restore.")
 	descConntrack      = desc("conntrack_entries", "Connections in conntrack, of all programs.")
-	descConntrackLimit = desc("conntrack_limit", "Greatest number of connections in conntrack; the kernel drops further ones.")
+	descConntrackLimit = desc("conntrack_limit", "Greatest number of connections in conntrack; the kernel drops further ones. 0 is no limit.")
 )
 
 // kernel exports the requests to the kernel.

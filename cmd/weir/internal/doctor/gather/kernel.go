@@ -221,7 +221,7 @@ func (g host) conntrack(ctx context.Context) (func(*facts.Facts), error) {
 	const dir = "/proc/sys/net/netfilter/nf_conntrack_"
 	c := facts.ConntrackFacts{Count: g.number(dir + "count"), Max: g.number(dir + "max"), Buckets: g.number(dir + "buckets")}
 	if c.Max == 0 {
-		return nil, errors.New("module nf_conntrack is not loaded")
+		return nil, errors.New("module nf_conntrack is not loaded, or nf_conntrack_max is 0: no limit")
 	}
 	const stat = "/proc/net/stat/nf_conntrack"
 	before, err := g.read(stat)
