@@ -68,6 +68,14 @@ func (k *kubeKit) nftFaults(now []watched, shell func(string) func()) {
 		}
 		return
 	}
+	eventually(k.t, time.Minute, func() error { // drains of an earlier check change the tables when they end
+		var doc struct{ Drains []struct{ Frontend string } }
+		must(k.t, k.c.relay.get(within(k.t, 30*time.Second), "/status", &doc))
+		if n := len(doc.Drains); n > 0 {
+			return fmt.Errorf("%d drains", n)
+		}
+		return nil
+	})
 	k.repairsWithin(0, "every change of weir's tables is refused", now, func() { k.c.refusesChanges(k.t, k.c.tablesOf(k.t)) })
 }
 
