@@ -141,12 +141,13 @@ func (t *reading) add(from status.Frontend, perBackend bool) {
 	t.frontends = append(t.frontends, f)
 }
 
-// labelsOf returns the labels of a frontend. A service may have several marks, without ports and protocols.
+// labelsOf returns the labels of a frontend. A mark has no port and protocol, and a service may have several.
 func labelsOf(service string, at lb.Frontend) string {
+	vip, protocol := at.Addr.String(), at.Proto.String()
 	if at.Mark != 0 {
-		return fmt.Sprintf("service=%q,vip=%q,mark=\"%d\"", service, at.Addr, at.Mark)
+		vip, protocol = at.String(), ""
 	}
-	return fmt.Sprintf("service=%q,vip=%q,port=\"%d\",protocol=%q", service, at.Addr, at.Port, at.Proto)
+	return fmt.Sprintf("service=%q,vip=%q,port=\"%d\",protocol=%q", service, vip, at.Port, protocol)
 }
 
 // checks are the results of checks, by port.

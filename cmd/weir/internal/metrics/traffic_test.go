@@ -112,7 +112,7 @@ func TestMarksOfAServiceHaveSamplesOfTheirOwn(t *testing.T) {
 		}
 		seen[s] = true
 	}
-	if want := `weir_service_connections_total{service="static/web",vip="0.0.0.0",mark="4"} 0`; !seen[want] {
+	if want := `weir_service_connections_total{service="static/web",vip="IPv4 mark 4",port="0",protocol=""} 0`; !seen[want] {
 		t.Errorf("%s is missing among %q", want, samples)
 	}
 }
