@@ -32,18 +32,35 @@ func TestGarbageIsAllowedWhileAConfigurationIsLoaded(t *testing.T) {
 	before := percent()
 	defer debug.SetGCPercent(before)
 	t.Setenv("GOGC", "")
+	collect := func() {
+		for range 2 { // one may be under way
+			done := make(chan struct{})
+			runtime.AddCleanup(new(*int), func(done chan struct{}) { close(done) }, done)
+			runtime.GC()
+			<-done
+		}
+	}
+	var used []byte
 	for _, step := range []struct {
 		name string
 		do   func()
 		want int
 	}{
-		{"the start", LimitMemory, loadingPercent},
+		{"the start", LimitMemory, percentOf(0)},
+		{"after a collection", collect, percentOf(0)},
 		{"it is over", FreeMemory, restingPercent},
-		{"a reload", AllowGarbage, loadingPercent},
+		{"after a collection then", collect, restingPercent},
+		{"a reload", AllowGarbage, percentOf(0)},
+		{"a second one in the meantime", AllowGarbage, percentOf(0)},
+		{"with much in use", func() { used = make([]byte, 2*roomyHeap); collect() }, loadingPercent},
+		{"with little again", func() { runtime.KeepAlive(used); used = nil; collect() }, percentOf(0)},
 		{"it is over, too", FreeMemory, restingPercent},
 	} {
-		if step.do(); percent() != step.want {
-			t.Errorf("%s: %d %% garbage, want %d", step.name, percent(), step.want)
+		step.do()
+		for end := time.Now().Add(10 * time.Second); percent() != step.want; time.Sleep(time.Millisecond) { // what a collection causes is done in the background
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d %% garbage, want %d", step.name, percent(), step.want)
+			}
 		}
 	}
 	t.Setenv("GOGC", "80")
@@ -52,6 +69,17 @@ func TestGarbageIsAllowedWhileAConfigurationIsLoaded(t *testing.T) {
 	FreeMemory()
 	if got := percent(); got != 80 {
 		t.Errorf("GOGC=80 is replaced by %d", got)
+	}
+}
+
+func TestPercentOfGarbage(t *testing.T) {
+	t.Parallel()
+	for live, want := range map[uint64]int{
+		0: 1100, 1 << 20: 1100, 4 << 20: 1100, 12 << 20: 300, 24 << 20: 100, 32 << 20: 50, 47 << 20: 50, 48 << 20: 50, 500 << 20: 50,
+	} {
+		if got := percentOf(live); got != want {
+			t.Errorf("%d MiB live: %d %% garbage, want %d", live>>20, got, want)
+		}
 	}
 }
 
