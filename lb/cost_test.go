@@ -80,6 +80,11 @@ func many(tb testing.TB, n, b int) (*Reconciler, []Service) {
 }
 
 func BenchmarkReconciler(b *testing.B) {
+	b.Run("first_sync_of_1000_services", func(b *testing.B) {
+		for b.Loop() {
+			many(b, 1000, 10)
+		}
+	})
 	for _, n := range []int{10, 1_000, 10_000} {
 		b.Run(fmt.Sprintf("one_backend_of_%d_services", n), func(b *testing.B) {
 			r, services := many(b, n, 10)

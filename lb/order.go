@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
@@ -92,6 +91,7 @@ const (
 	stepDropRules
 	stepDropSet
 	stepDropDevice
+	numSteps
 )
 
 // steps are the steps of additions and removals by role.
@@ -202,9 +202,25 @@ func losesLocal(f Frontend, have *Table, want *State) bool {
 	return false
 }
 
-// sortOps sorts ops into the order in which they are safe to apply. The order is total.
+// sortOps sorts ops into the order in which they are safe to apply. The order is total. Objects
+// that come in their own order, as those of a first sync, are sorted in linear time.
 func sortOps(ops []Op) {
-	slices.SortFunc(ops, func(a, b Op) int {
-		return cmp.Or(cmp.Compare(a.step, b.step), Compare(a.Object, b.Object))
-	})
+	var ends [numSteps]int // of each step in the result, as far as it is filled
+	for _, op := range ops {
+		if op.step+1 < numSteps {
+			ends[op.step+1]++
+		}
+	}
+	for s := range ends[1:] {
+		ends[s+1] += ends[s]
+	}
+	sorted, starts := make([]Op, len(ops)), ends
+	for _, op := range ops {
+		sorted[ends[op.step]] = op
+		ends[op.step]++
+	}
+	for s := range ends {
+		slices.SortFunc(sorted[starts[s]:ends[s]], func(a, b Op) int { return Compare(a.Object, b.Object) })
+	}
+	copy(ops, sorted)
 }

@@ -3,6 +3,7 @@ package lb
 import (
 	"iter"
 	"net/netip"
+	"slices"
 )
 
 // All returns all objects, in no order.
@@ -127,16 +128,22 @@ func (t *Table) OnLinks() iter.Seq[Object] {
 }
 
 // differ calls yield for each ID in which t and u differ, with the object of each, nil if it
-// has none. From then on t shares the records of u that are equal. The order is arbitrary.
+// has none. From then on t shares the records of u that are equal. What u has of frontends comes
+// in their order, of which a sort makes use; the other order is arbitrary.
 func (t *Table) differ(u *Table, yield func(mine, theirs Object)) {
 	t.resolve()
 	u.resolve()
+	var unequal []Frontend
 	for f, theirs := range u.fronts {
 		if mine := t.fronts[f]; mine == nil || mine != theirs && !mine.equal(theirs) {
-			mine.differ(theirs, yield)
+			unequal = append(unequal, f)
 		} else if mine != theirs {
 			t.fronts[f] = theirs.share()
 		}
+	}
+	slices.SortFunc(unequal, Frontend.Compare)
+	for _, f := range unequal {
+		t.fronts[f].differ(u.fronts[f], yield)
 	}
 	for f, mine := range t.fronts {
 		if u.fronts[f] == nil {
