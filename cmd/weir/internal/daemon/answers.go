@@ -27,6 +27,7 @@ import (
 	"weir/cmd/weir/internal/status/plan"
 	"weir/cmd/weir/internal/status/routing"
 	"weir/cmd/weir/internal/status/traffic"
+	"weir/cmd/weir/internal/supervise"
 	statuspage "weir/cmd/weir/internal/web"
 	"weir/lb"
 )
@@ -34,7 +35,7 @@ import (
 // answers make the documents for operators. They read published state, or ask the loop. It is safe for concurrent use.
 type answers struct {
 	*telemetry
-	calls     calls
+	calls     supervise.Calls
 	target    *target
 	steering  *steering
 	sources   *sources
@@ -52,7 +53,7 @@ const ownersTimeout = 2 * time.Second
 func (a *answers) owners(ctx context.Context) *query.Owners {
 	ctx, cancel := context.WithTimeout(ctx, ownersTimeout)
 	defer cancel()
-	_ = a.calls.do(ctx, func() {
+	_ = a.calls.Do(ctx, func() {
 		if a.ownersOf != a.target.changes.services {
 			a.ownersOf = a.target.changes.services
 			a.owned.Store(query.NewOwners(a.target.rec, a.target.cfg.Checks))
@@ -91,7 +92,7 @@ func (a *answers) explain(r *http.Request) (doc explain.Answer, err error) {
 	if err != nil {
 		return doc, status.Refusal(err)
 	}
-	err = a.calls.do(r.Context(), func() {
+	err = a.calls.Ask(r.Context(), func() {
 		doc = query.Explain(a.target.rec, q, a.explainBase(q.Addr))
 		doc.Owned = a.steering.fleet.View().Owned(q.Addr)
 	})
@@ -124,7 +125,7 @@ func (a *answers) plan(ctx context.Context, file string) (plan.Routes, error) {
 	}
 	var w query.World
 	var restart []string
-	if err := a.calls.do(ctx, func() {
+	if err := a.calls.Ask(ctx, func() {
 		w, restart = query.NewWorld(a.target.rec), config.RestartNeeded(a.target.cfg, cfg)
 		if a.steering.announcer != nil {
 			w.Drains, w.Roles, w.Announced = a.steering.drains.Stages(), a.steering.announcer.Advertiser().Roles(), a.steering.announcer.Advertiser().Announced()
@@ -213,7 +214,7 @@ func (a *answers) services(ctx context.Context, age time.Duration) (status.Servi
 // members returns the members of the fleet.
 func (a *answers) members(ctx context.Context) (status.Members, error) {
 	var doc status.Members
-	err := a.calls.do(ctx, func() { doc = a.steering.fleet.Members(time.Now()) })
+	err := a.calls.Ask(ctx, func() { doc = a.steering.fleet.Members(time.Now()) })
 	return doc, err
 }
 
@@ -225,7 +226,7 @@ func (a *answers) showOwners(ctx context.Context, doc *status.Services) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ownersTimeout)
 	defer cancel()
-	_ = a.calls.do(ctx, func() {
+	_ = a.calls.Do(ctx, func() {
 		for i := range doc.Frontends {
 			a.steering.fleet.View().ShowOwner(&doc.Frontends[i])
 		}
@@ -236,7 +237,7 @@ func (a *answers) showOwners(ctx context.Context, doc *status.Services) {
 func (a *answers) draining(ctx context.Context) (status.Drained, error) {
 	var doc status.Drained
 	cant := errNoSteering
-	busy := a.calls.do(ctx, func() {
+	busy := a.calls.Ask(ctx, func() {
 		if drain.Possible(a.target.cfg) {
 			doc, cant = a.steering.drains.Details(a.target.cfg, a.target.rec.Catalog()), nil
 		}

@@ -40,7 +40,7 @@ type Options struct {
 type box struct {
 	*telemetry
 	opts      Options
-	calls     calls
+	calls     supervise.Calls
 	watchdog  *supervise.Watchdog
 	events    *kernelmode.Events
 	target    *target
@@ -58,7 +58,7 @@ type box struct {
 // assemble returns a box with its parts linked to each other. It lacks the Reconciler, and all that uses the network.
 func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelmode.Mode) *box {
 	shared, now := &telemetry{log: opts.Log}, time.Now()
-	b := &box{telemetry: shared, opts: opts, calls: make(chan func()), events: kernelmode.NewEvents(), watchdog: supervise.NewWatchdog(), inForce: &inForce{file: opts.ConfigFile, loaded: now}}
+	b := &box{telemetry: shared, opts: opts, calls: make(supervise.Calls), events: kernelmode.NewEvents(), watchdog: supervise.NewWatchdog(), inForce: &inForce{file: opts.ConfigFile, loaded: now}}
 	b.target = &target{telemetry: shared, kernel: kernel, mode: mode, cfg: cfg, vips: linux.NewVIPDialer(cfg.Kernel.Mark()), watchdog: b.watchdog}
 	done := &progress{started: now}
 	b.steering = &steering{telemetry: shared, target: b.target, progress: done}
@@ -90,7 +90,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelm
 	b.sources.probes = kube.NewHealthPorts(opts.Log, b.published.isHealthy)
 	b.sources.pools = addresses.New(cfg.Addresses, opts.Log, addresses.Provider)
 	b.steering.drains = drain.New(cfg.Daemon.StateDir, opts.Log)
-	b.steering.announcer = b.steering.newAnnouncer(cfg, b.calls.do, time.Now())
+	b.steering.announcer = b.steering.newAnnouncer(cfg, b.calls.Do, time.Now())
 	member := membership.Options{
 		Log: opts.Log, Version: opts.Version, Folder: filepath.Dir(cfg.Daemon.Socket), StateDir: cfg.Daemon.StateDir, Orders: kernel.Orders,
 		Took: func(d time.Duration) { b.metrics.TookOver(d) },

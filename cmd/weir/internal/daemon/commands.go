@@ -15,12 +15,13 @@ import (
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/plan"
 	"weir/cmd/weir/internal/status/routing"
+	"weir/cmd/weir/internal/supervise"
 )
 
 // commands serve the command line: its questions, and its changes of drains, guards and configurations.
 type commands struct {
 	*telemetry
-	calls    calls
+	calls    supervise.Calls
 	target   *target
 	steering *steering
 	sources  *sources
@@ -106,7 +107,7 @@ func (c *commands) change(command string, f func(drain.Set, drain.Request) (drai
 // redrain changes the drains of the operator in the loop.
 func (c *commands) redrain(ctx context.Context, verb string, f func(drain.Set) (drain.Set, error)) error {
 	var err error
-	busy := c.calls.do(ctx, func() {
+	busy := c.calls.Ask(ctx, func() {
 		if err = errNoSteering; !drain.Possible(c.target.cfg) {
 			return
 		}
@@ -140,7 +141,7 @@ func (c *commands) answer(ctx context.Context, do func(context.Context) error) (
 // release confirms the deletions of a guarded source.
 func (c *commands) release(ctx context.Context, source string) (status.GuardedSource, error) {
 	released, err := status.GuardedSource{}, status.Refusal(fmt.Errorf("%q is not guarded: see weir guard", source))
-	busy := c.calls.do(ctx, func() {
+	busy := c.calls.Ask(ctx, func() {
 		for _, h := range kube.GuardedSources(c.target.rec.GuardedSources()) {
 			if h.Source == source && c.target.rec.Release(source) {
 				released, err = h, nil

@@ -38,13 +38,13 @@ func (b *box) awaitEnd(ctx, life context.Context) {
 	}
 	supervise.Notify("STOPPING=1")
 	why := supervise.EndingOf(ctx)
-	_ = b.calls.do(life, func() { b.shutdown = shutdownOf(b.target.cfg, why) })
+	_ = b.calls.Do(life, func() { b.shutdown = shutdownOf(b.target.cfg, why) })
 	b.log.Info("stopping", "by", why.String(), "drains", b.shutdown.drains, "cleans_up", b.shutdown.cleansUp)
 	if b.shutdown.drains && b.published.view.Load().ready {
 		b.drainToEnd(life)
 	}
 	if b.shutdown.leaves {
-		_ = b.calls.do(life, b.steering.fleet.Leave) // a loop that has ended has left
+		_ = b.calls.Do(life, b.steering.fleet.Leave) // a loop that has ended has left
 	}
 }
 
@@ -58,7 +58,7 @@ const (
 // drainToEnd drains the whole box. It returns when that is done, after daemon.stop_timeout, or at another signal.
 func (b *box) drainToEnd(life context.Context) {
 	begin, end := time.Now(), time.Now()
-	busy := b.calls.do(life, func() {
+	busy := b.calls.Do(life, func() {
 		end = begin.Add(b.target.cfg.Daemon.StopTimeout)
 		b.steering.drains.Stopping = begin
 		b.passes.progress.changed(begin)

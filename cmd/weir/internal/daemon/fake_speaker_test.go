@@ -166,7 +166,7 @@ func speakerBox(t *testing.T, toml string) (*box, *fakeSpeaker, *lb.Fake) {
 // announcerOf makes an Announcer with a speaker of a test.
 func (b *box) announcerOf(s announce.Speaker) *announce.Announcer {
 	return announce.New(announce.Options{
-		Log: b.log, Speaker: s, Ask: b.calls.do, Announced: func(d time.Duration) { b.metrics.Announced(d) },
+		Log: b.log, Speaker: s, Ask: b.calls.Do, Announced: func(d time.Duration) { b.metrics.Announced(d) },
 	}, b.target.cfg.BGP, time.Now())
 }
 

@@ -72,7 +72,7 @@ func TestAnAuditWithRepairsCountsAsAPass(t *testing.T) {
 			time.Sleep(time.Minute) // the start waits no longer for clusters
 			synctest.Wait()
 			var want time.Time
-			if err := c.calls.do(t.Context(), func() { want = c.box.passes.progress.floor }); err != nil {
+			if err := c.calls.Do(t.Context(), func() { want = c.box.passes.progress.floor }); err != nil {
 				t.Fatal(err)
 			}
 			if repairs {
@@ -238,7 +238,7 @@ func (c *concurrent) reloadAll(t *testing.T, r *rand.Rand) {
 		c.last[config.Source] = services
 		c.mu.Unlock()
 		var err error
-		if failed := c.calls.do(t.Context(), func() { err = c.apply(t.Context(), cfg) }); err != nil || failed != nil {
+		if failed := c.calls.Do(t.Context(), func() { err = c.apply(t.Context(), cfg) }); err != nil || failed != nil {
 			t.Errorf("reload: %v, %v", err, failed)
 		}
 	}

@@ -59,7 +59,7 @@ func TestAStreamOfChangesIsWrittenOncePerPeriod(t *testing.T) {
 		rules, period := lb.Rules{Family: lb.IPv4}, c.target.cfg.Kernel.MinSyncPeriod
 		lastPass := func() (last time.Time) {
 			synctest.Wait()
-			if err := c.calls.do(t.Context(), func() { last = c.box.passes.progress.lastPass }); err != nil {
+			if err := c.calls.Do(t.Context(), func() { last = c.box.passes.progress.lastPass }); err != nil {
 				t.Fatal(err)
 			}
 			return last

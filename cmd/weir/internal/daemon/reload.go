@@ -35,7 +35,7 @@ func (f *inForce) status() status.Config {
 // reloads load configurations: for good, or on trial.
 type reloads struct {
 	*telemetry
-	calls   calls
+	calls   supervise.Calls
 	wanted  chan request
 	inForce *inForce
 	target  *target
@@ -47,7 +47,7 @@ type reloads struct {
 // effective returns the configuration in force, with all defaults.
 func (r *reloads) effective(ctx context.Context) (*load.Effective, error) {
 	var in *load.Copy
-	if err := r.calls.do(ctx, func() { in = r.inForce.copy }); err != nil {
+	if err := r.calls.Ask(ctx, func() { in = r.inForce.copy }); err != nil {
 		return nil, err
 	}
 	return in.Effective()
@@ -108,11 +108,11 @@ func (r *reloads) reload(ctx context.Context, within time.Duration) error {
 	cfg, copied, invalid := load.Open(ctx, r.inForce.file) // not in the loop: it waits for writers, and parses for long
 	next := &rollback.Candidate{Config: cfg, Copy: copied, Within: within}
 	err := errStopped
-	_ = r.calls.do(ctx, func() { err = r.prepare(next, invalid) })
+	_ = r.calls.Do(ctx, func() { err = r.prepare(next, invalid) })
 	if err == nil {
 		r.target.awaitChecks(ctx)
 		err = errStopped
-		_ = r.calls.do(ctx, func() { err = r.enforce(ctx) })
+		_ = r.calls.Do(ctx, func() { err = r.enforce(ctx) })
 	}
 	return err
 }
@@ -207,7 +207,7 @@ func (r *reloads) health() map[lb.ServiceID]lb.Health {
 // goBack ends a trial: the old configuration comes into force again.
 func (r *reloads) goBack(ctx context.Context, reason string) error {
 	err := errStopped
-	_ = r.calls.do(ctx, func() {
+	_ = r.calls.Do(ctx, func() {
 		if err = errNoTrial; !r.inForce.trial.On() {
 			return
 		}
@@ -219,7 +219,7 @@ func (r *reloads) goBack(ctx context.Context, reason string) error {
 	if err == nil {
 		r.target.awaitChecks(ctx)
 		err = errStopped
-		_ = r.calls.do(ctx, func() { err = r.restore(ctx, reason) })
+		_ = r.calls.Do(ctx, func() { err = r.restore(ctx, reason) })
 	}
 	return err
 }
@@ -259,7 +259,7 @@ func (r *reloads) begin(x rollback.Beginning) {
 // confirm ends a trial: what is in force stays so.
 func (r *reloads) confirm(ctx context.Context) error {
 	err := errStopped
-	_ = r.calls.do(ctx, func() {
+	_ = r.calls.Do(ctx, func() {
 		if err = errNoTrial; !r.inForce.trial.On() {
 			return
 		}

@@ -17,6 +17,7 @@ import (
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
 	"weir/cmd/weir/internal/rollback"
+	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
 )
 
@@ -54,7 +55,7 @@ func down(addr string) lb.Health {
 func TestLoopRunsWhileAConfigurationIsRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "weir.toml")
 	must(t, unix.Mkfifo(file, 0o600))
-	r := &reloads{calls: make(calls), inForce: &inForce{file: file}}
+	r := &reloads{calls: make(supervise.Calls), inForce: &inForce{file: file}}
 	go func() { (<-r.calls)() }() // a loop with room for one: it is the test's
 	ctx, cancel := context.WithCancel(t.Context())
 	reloaded := make(chan error, 1)
@@ -63,7 +64,7 @@ func TestLoopRunsWhileAConfigurationIsRead(t *testing.T) {
 	must(t, err)
 	limit, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	if err := r.calls.do(limit, func() {}); err != nil {
+	if err := r.calls.Do(limit, func() {}); err != nil {
 		t.Errorf("while the file is read: %v", err)
 	}
 	cancel()
@@ -85,7 +86,7 @@ func TestARollbackIsMeasured(t *testing.T) {
 		must(t, err)
 		time.Sleep(time.Minute)
 		returned := errors.New("the loop has ended")
-		_ = c.calls.do(t.Context(), func() {
+		_ = c.calls.Do(t.Context(), func() {
 			c.inForce.trial, c.inForce.loaded = trial, time.Now()
 			c.reloads.reloaded(nil)
 			c.reloads.reloaded(errors.New("refused"))

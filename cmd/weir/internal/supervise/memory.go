@@ -17,7 +17,7 @@ import (
 // reload make a multiple of what remains, and are over in seconds. Afterwards an audit or a
 // scrape makes little garbage and is rare, so that a small heap costs little processor time.
 const (
-	loadingPercent = 50
+	loadingPercent = 100
 	restingPercent = 30
 )
 
@@ -85,10 +85,7 @@ func allow(loading int) {
 // percentOf is how much garbage is allowed beside a live heap of some bytes, in percent of it.
 func percentOf(live uint64) int {
 	live = max(live, leastLive)
-	if live >= roomyHeap {
-		return loadingPercent
-	}
-	return max(loadingPercent, int(100*(roomyHeap-live)/live))
+	return max(loadingPercent, int(100*(roomyHeap-min(live, roomyHeap))/live))
 }
 
 // FreeGarbage returns the garbage of an audit to the system: until the next one nothing needs it.

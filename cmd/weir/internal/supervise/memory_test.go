@@ -75,7 +75,7 @@ func TestGarbageIsAllowedWhileAConfigurationIsLoaded(t *testing.T) {
 func TestPercentOfGarbage(t *testing.T) {
 	t.Parallel()
 	for live, want := range map[uint64]int{
-		0: 1100, 1 << 20: 1100, 4 << 20: 1100, 12 << 20: 300, 24 << 20: 100, 32 << 20: 50, 47 << 20: 50, 48 << 20: 50, 500 << 20: 50,
+		0: 1100, 1 << 20: 1100, 4 << 20: 1100, 12 << 20: 300, 24 << 20: 100, 47 << 20: 100, 48 << 20: 100, 500 << 20: 100,
 	} {
 		if got := percentOf(live); got != want {
 			t.Errorf("%d MiB live: %d %% garbage, want %d", live>>20, got, want)
