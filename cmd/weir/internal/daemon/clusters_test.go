@@ -225,7 +225,7 @@ func TestTheOwnNodeSetsTheNodePortAddresses(t *testing.T) {
 		cfgs[1].NodeName = "node1"
 		l.Set(t.Context(), cfgs)
 		synctest.Wait()
-		l.towns[1].status = k8ssync.Status{NodeAddrs: []netip.Addr{netip.MustParseAddr("10.1.0.1")},
+		l.towns[1].status = k8ssync.Status{Synced: true, NodeAddrs: []netip.Addr{netip.MustParseAddr("10.1.0.1")},
 			NodePodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}
 		cfg := &config.Config{Kernel: config.Kernel{NodePortPrimary: true, DetectLocal: config.NodeCIDR}}
 		n := l.Node()

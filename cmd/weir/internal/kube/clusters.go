@@ -48,6 +48,7 @@ type Clusters struct {
 	log  *slog.Logger
 	wait sync.WaitGroup
 	all  map[string]*Follower
+	gone map[string]chan struct{} // Follower.done of removed ones
 }
 
 // New returns Clusters that follow nothing until Set.
@@ -57,6 +58,7 @@ func New(log *slog.Logger) *Clusters {
 		Signal: make(chan struct{}, 1),
 		log:    log,
 		all:    map[string]*Follower{},
+		gone:   map[string]chan struct{}{},
 	}
 }
 
@@ -68,6 +70,7 @@ type Follower struct {
 	reportedTo Cluster
 	// reloaded is true from a change of the block by the operator until the next update of the cluster.
 	reloaded bool
+	node     kernelmode.Node // the own one, as last known
 
 	mu      sync.Mutex     // of the fields below, which Snapshot reads from any goroutine
 	cfg     k8ssync.Config // only the loop replaces it
@@ -111,6 +114,7 @@ func (c *Clusters) Set(ctx context.Context, wanted []k8ssync.Config) {
 		if !slices.ContainsFunc(wanted, func(w k8ssync.Config) bool { return w.Name == name }) {
 			f.stop()
 			delete(c.all, name)
+			c.gone[name] = f.done
 			c.log.Info("cluster removed", "cluster", name)
 		}
 	}
@@ -139,19 +143,25 @@ func (f *Follower) update(wanted k8ssync.Config) bool {
 	return true
 }
 
-// begin follows a cluster after old has ended: both would write one file.
+// begin follows a cluster after old, or a removed one of the name, has ended: both would write one file.
 func (c *Clusters) begin(ctx context.Context, cfg k8ssync.Config, old *Follower) *Follower {
 	ctx, stop := context.WithCancel(ctx)
 	f := &Follower{cfg: cfg, stop: stop, done: make(chan struct{})}
 	f.current = c.Follow(cfg, c.log)
+	before := c.gone[cfg.Name]
+	delete(c.gone, cfg.Name)
 	if old != nil {
+		before = old.done
 		f.panics, f.reloaded = old.panicked(0), true
+		if cfg.NodeName == old.cfg.NodeName {
+			f.node = old.node
+		}
 		old.stop()
 	}
 	c.wait.Go(func() {
 		defer close(f.done)
-		if old != nil {
-			<-old.done
+		if before != nil {
+			<-before
 		}
 		f.run(ctx, c, c.log.With("cluster", cfg.Name))
 	})
@@ -340,12 +350,18 @@ func (c *Clusters) Unreported() bool {
 	return false
 }
 
-// Node returns the box's own Node, as its cluster has it: the box is a Node of one cluster at most.
+// Node returns the box's own Node, as its cluster has it: the box is a Node of one cluster at most. A cluster that is
+// restarted does not know it until it has synced. The last known one stays until then: node ports depend on it.
 func (c *Clusters) Node() kernelmode.Node {
 	for _, f := range c.Followers() {
-		if s := f.Snapshot(); s.Node != "" {
-			return kernelmode.Node{PodCIDRs: s.Status.NodePodCIDRs, Addrs: s.Status.NodeAddrs}
+		s := f.Snapshot()
+		if s.Node == "" {
+			continue
 		}
+		if s.Status.Synced {
+			f.node = kernelmode.Node{PodCIDRs: s.Status.NodePodCIDRs, Addrs: s.Status.NodeAddrs}
+		}
+		return f.node
 	}
 	return kernelmode.Node{}
 }

@@ -200,11 +200,37 @@ func TestARestartWaitsForTheEndOfTheOldRun(t *testing.T) {
 			l.Set(t.Context(), cfg)
 			synctest.Wait()
 		}
+		l.Set(t.Context(), nil) // a block that is removed, and added
+		l.Set(t.Context(), blocks("prod"))
 		time.Sleep(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
 		if running != 1 || most != 1 {
 			t.Errorf("%d run at the end, %d at a time", running, most)
+		}
+	})
+}
+
+// Until a restarted cluster has synced, its Node is not known, and node ports depend on it.
+func TestTheOwnNodeSurvivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newFixture(t, runs)
+		cfg := blocks("prod")
+		for i, step := range []struct {
+			node, zone string
+			known      int // addresses before the cluster has synced
+		}{{"n1", "", 0}, {"n1", "a", 1}, {"n2", "a", 0}} {
+			cfg[0].NodeName, cfg[0].Zone = step.node, step.zone
+			l.Set(t.Context(), slices.Clone(cfg))
+			c := l.made[i]
+			c.status = k8ssync.Status{}
+			if got := l.Node().Addrs; len(got) != step.known {
+				t.Errorf("step %d: addresses %v before the sync", i, got)
+			}
+			c.status = k8ssync.Status{Synced: true, NodeAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+			if got := l.Node().Addrs; len(got) != 1 {
+				t.Errorf("step %d: addresses %v after it", i, got)
+			}
 		}
 	})
 }
