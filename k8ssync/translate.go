@@ -250,22 +250,31 @@ func (t *translator) ports() {
 }
 
 // withinBudget leaves out backends of a Service that needs too many kernel objects, as many
-// of each port; the Service is not served if its VIPs, ports and ranges by themselves are too many.
+// of each port and family; the Service is not served if its VIPs, ports and ranges by themselves are too many.
 func (t *translator) withinBudget() {
 	limit, need := t.env.cfg.budget().Service, kernelObjects(&t.out)
 	if need <= limit {
 		return
 	}
-	fixed := len(t.out.VIPs) * len(t.out.Ports) * (perFrontend + len(t.out.SourceRanges))
+	bare := t.out
+	bare.Ports = slices.Clone(bare.Ports)
+	for i := range bare.Ports {
+		bare.Ports[i].Backends = nil
+	}
+	fixed := kernelObjects(&bare)
 	most := (limit - fixed) / (len(t.out.VIPs) * len(t.out.Ports))
 	if most < 1 {
 		t.note(lb.OverBudget, "it is not served: its VIPs, ports and source ranges need %d kernel objects, and max_service_objects is %d", fixed, limit)
 		t.out.VIPs, t.out.Ports = nil, nil
 		return
 	}
-	t.note(lb.OverBudget, "it needs %d kernel objects, and max_service_objects is %d: the first %d backends of each port are used", need, limit, most)
+	t.note(lb.OverBudget, "it needs %d kernel objects, and max_service_objects is %d: the first %d backends of each port and family are used", need, limit, most)
 	for i, p := range t.out.Ports {
-		t.out.Ports[i].Backends = p.Backends[:min(most, len(p.Backends)):min(most, len(p.Backends))]
+		var used [2]int
+		t.out.Ports[i].Backends = slices.DeleteFunc(p.Backends, func(be lb.Backend) bool {
+			used[family(be.Addr.Addr())]++
+			return used[family(be.Addr.Addr())] > most
+		})
 	}
 }
 

@@ -405,3 +405,22 @@ func TestOneServiceIsLimited(t *testing.T) {
 		t.Errorf("a Service within the budget: %v, %d backends", got.Notes, len(got.Ports[99].Backends))
 	}
 }
+
+// A Service of two families keeps backends of both.
+func TestTheLimitLeavesBackendsOfBothFamilies(t *testing.T) {
+	svc, four, six := web(), slicing(t, "web-4"), slicing(t, "web-6")
+	for i := range 50 {
+		four.Endpoints = append(four.Endpoints, endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), Ready: true})
+		six.Endpoints = append(six.Endpoints, endpoint{Addr: netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(i)}), Ready: true})
+	}
+	cfg := onNode()
+	cfg.Budget.Service = 100
+	got, _ := translate(svc, []*slice{four, six}, world(cfg))
+	var n [2]int
+	for _, be := range got.Ports[0].Backends {
+		n[family(be.Addr.Addr())]++
+	}
+	if n[0] == 0 || n[0] != n[1] || kernelObjects(&got) > 100 {
+		t.Errorf("%v backends by family, %d kernel objects of 100", n, kernelObjects(&got))
+	}
+}
