@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ import (
 // Events are for people, and each is a write into the cluster's database. Therefore they
 // are limited: eventBurst at once, then eventsPerSecond; of one Service one in eventGap. A
 // written one is not repeated until eventMemory after it ceased to apply; weir remembers at
-// most maxRemembered.
+// most maxRemembered. Namespaces take turns, and each has half of these limits at most, so
+// that no tenant delays or prevents the Events of another.
 const (
 	eventsPerSecond = 1
 	eventBurst      = 25
@@ -62,6 +64,7 @@ type eventWriter struct {
 	known  map[subject]time.Time // those that were written, with the last time at which they applied
 	last   map[key]time.Time     // when the last Event of a Service was written
 	failed map[string]time.Time  // when the last Event of a namespace could not be written
+	tried  map[string]time.Time  // the last try of a namespace, so that they take turns
 	count  uint64
 	err    error
 }
@@ -74,7 +77,7 @@ func newEventWriter(cfg Config) *eventWriter {
 	return &eventWriter{
 		host: cmp.Or(cfg.NodeName, host),
 		pace: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst), gap: eventGap, retry: eventRetry,
-		wake: make(chan struct{}, 1), known: map[subject]time.Time{}, last: map[key]time.Time{}, failed: map[string]time.Time{},
+		wake: make(chan struct{}, 1), known: map[subject]time.Time{}, last: map[key]time.Time{}, failed: map[string]time.Time{}, tried: map[string]time.Time{},
 	}
 }
 
@@ -110,6 +113,11 @@ func (w *eventWriter) set(about []subject) {
 			delete(w.last, k)
 		}
 	}
+	for namespace, at := range w.tried {
+		if now.Sub(at) > eventMemory {
+			delete(w.tried, namespace)
+		}
+	}
 	for namespace, at := range w.failed {
 		if now.Sub(at) > 2*w.retry { // it is not tried any more
 			delete(w.failed, namespace)
@@ -125,7 +133,13 @@ func (w *eventWriter) once(s subject) {
 	if len(w.single) >= maxQueued {
 		w.single = slices.DeleteFunc(w.single, func(q subject) bool { return !w.failed[q.Namespace].IsZero() })
 	}
-	if len(w.single) < maxQueued {
+	n := 0
+	for _, q := range w.single {
+		if q.Namespace == s.Namespace {
+			n++
+		}
+	}
+	if len(w.single) < maxQueued && n < maxQueued/2 {
 		w.single = append(w.single, s)
 	}
 	signal(w.wake)
@@ -141,7 +155,24 @@ func (w *eventWriter) state() (uint64, string) {
 	case len(w.known) >= maxRemembered:
 		return w.count, fmt.Sprintf("%d different ones were written within %s: no more until some expire", maxRemembered, eventMemory)
 	}
+	if crowded := slices.Sorted(maps.Keys(w.crowded())); len(crowded) > 0 {
+		return w.count, fmt.Sprintf("%d different ones were written for namespace %s within %s: no more there until some expire", maxRemembered/2, crowded[0], eventMemory)
+	}
 	return w.count, ""
+}
+
+// crowded returns the namespaces with half of the remembered subjects. w.mu is held.
+func (w *eventWriter) crowded() map[string]struct{} {
+	if len(w.known) < maxRemembered/2 {
+		return nil
+	}
+	n, out := map[string]int{}, map[string]struct{}{}
+	for s := range w.known {
+		if n[s.Namespace]++; n[s.Namespace] == maxRemembered/2 {
+			out[s.Namespace] = struct{}{}
+		}
+	}
+	return out
 }
 
 // run writes Events until ctx ends.
@@ -177,6 +208,7 @@ func (w *eventWriter) writeAll(ctx context.Context) error {
 		}
 		err := w.write(ctx, with, s)
 		w.mu.Lock()
+		w.tried[s.Namespace] = time.Now()
 		retry := err != nil && !rejected(err)
 		if retry {
 			w.failed[s.Namespace] = time.Now()
@@ -210,25 +242,24 @@ func (w *eventWriter) done(s subject) {
 	w.last[s.key] = time.Now()
 }
 
-// next returns the next subject to write; no client is none. A namespace with an error is
-// left out for a while, and its turn is after all others then, so that several such
-// namespaces harm no other.
+// next returns the next subject to write; no client is none. It is of the namespace that has
+// waited longest. A namespace with an error is left out for a while, and its turn is after all
+// others then, so that several such namespaces harm no other.
 func (w *eventWriter) next() (next subject, with *client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.client == nil {
 		return subject{}, nil
 	}
-	var earliest time.Time
+	crowded, nextFails := w.crowded(), false
 	for i, queue := range [][]subject{w.single, w.queue} {
 		for _, s := range queue {
-			failed, failing := w.failed[s.Namespace]
+			failed, fails := w.failed[s.Namespace]
+			_, full := crowded[s.Namespace]
 			switch {
-			case i > 0 && !w.due(s), failing && time.Since(failed) < w.retry:
-			case !failing:
-				return s, w.client
-			case with == nil || failed.Before(earliest):
-				next, with, earliest = s, w.client, failed
+			case i > 0 && (full || !w.due(s)), fails && time.Since(failed) < w.retry:
+			case with == nil, nextFails && !fails, nextFails == fails && w.tried[s.Namespace].Before(w.tried[next.Namespace]):
+				next, with, nextFails = s, w.client, fails
 			}
 		}
 	}

@@ -243,6 +243,40 @@ func TestEventWriterIsLimited(t *testing.T) {
 	}
 }
 
+// A namespace with many Notes and changes of addresses delays no other, and leaves it room.
+func TestNamespacesTakeTurnsWithEvents(t *testing.T) {
+	w := newEventWriter(Config{})
+	w.client, w.gap = &client{}, time.Nanosecond
+	var about []subject
+	for i := range maxRemembered {
+		about = append(about, subject{key: key{"a", fmt.Sprint(i)}})
+		w.once(subject{key: key{"a", fmt.Sprint(i)}, text: "assigned"})
+	}
+	w.once(subject{key: key{"b", "web"}, text: "assigned"})
+	w.set(append(about, subject{key: key{"b", "web"}}, subject{key: key{"c", "web"}}))
+	written := map[string]int{}
+	for range 5 {
+		s, _ := w.next()
+		written[s.Namespace]++
+		w.tried[s.Namespace] = time.Now()
+		w.done(s)
+	}
+	if written["b"] != 2 || written["c"] != 1 {
+		t.Errorf("of the first five Events %v are of each namespace", written)
+	}
+	w.single = nil
+	for _, s := range about[:maxRemembered/2] {
+		w.known[s] = time.Now()
+	}
+	w.set(append(about, subject{key: key{"d", "web"}}))
+	if s, _ := w.next(); s.Namespace != "d" {
+		t.Errorf("the next Event is of namespace %q, which has half of all", s.Namespace)
+	}
+	if _, err := w.state(); !strings.Contains(err, "for namespace a within") {
+		t.Errorf("state %q", err)
+	}
+}
+
 func TestEventTexts(t *testing.T) {
 	if got := camel("pool-covers-host"); got != "PoolCoversHost" {
 		t.Error(got)
