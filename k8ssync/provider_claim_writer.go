@@ -81,8 +81,12 @@ func (p claimWriter) write(ctx context.Context, w claimWrite) {
 	p.update()
 }
 
-// try writes, and records the result.
+// try writes, and records the result. A claim with unknown holders, which only a check would
+// write, is read: a write would destroy what a later version, or a person, has written.
 func (p claimWriter) try(ctx context.Context, w claimWrite) error {
+	if len(w.Claim.Holders) == 0 && !w.Delete {
+		return p.resolve(ctx, w, nil)
+	}
 	lease, in, err := p.leaseFor(w)
 	if err != nil {
 		return err

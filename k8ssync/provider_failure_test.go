@@ -615,3 +615,21 @@ func TestPanicEndsNothingElse(t *testing.T) {
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
 	has(t, s, "api", "192.0.2.1", "Assigned")
 }
+
+// A claim of a later version, or made by hand, is read before its address leaves a status, and
+// never overwritten.
+func TestAnUnreadableClaimIsNotWritten(t *testing.T) {
+	s := newAPIServer(t)
+	vip, text := "VIP", `{"format":2,"holders":"of a later version"}`
+	claim := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "weir-system", Name: "weir-192.0.2.0", ResourceVersion: "1", Annotations: map[string]string{"weir/claim": text},
+	}}
+	s.put(testNode("n1", "10.0.0.1"), claim, testBalancer("web", "10.96.0.1", "192.0.2.0", &vip))
+	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
+	has(t, s, "web", "192.0.2.1", "Assigned")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.objects["leases"]["weir-system/weir-192.0.2.0"]; now.GetAnnotations()["weir/claim"] != text {
+		t.Errorf("the claim was %s and is %v", text, now.GetAnnotations())
+	}
+}
