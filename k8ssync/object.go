@@ -52,9 +52,9 @@ type service struct {
 	Condition         condition
 	Ports             []servicePort
 	LoadBalancerClass string
-	// Asked is spec.loadBalancerIP, Families are spec.ipFamilies and FamilyPolicy is
+	// Asked is spec.loadBalancerIP, as it is written. Families are spec.ipFamilies and FamilyPolicy is
 	// spec.ipFamilyPolicy.
-	Asked        netip.Addr
+	Asked        string
 	Families     []string
 	FamilyPolicy string
 	// Selector is spec.selector as ipam.SelectorText has it.

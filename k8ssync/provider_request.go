@@ -89,20 +89,22 @@ func (s *service) families() (required, preferred []lb.Family) {
 	return nil, []lb.Family{lb.IPv4, lb.IPv6}
 }
 
-// requestedAddrs returns the addresses that a Service requests, or the error of the
-// annotation, which takes precedence over spec.loadBalancerIP.
+// requestedAddrs returns the addresses that a Service requests, or the error of the request. The
+// annotation takes precedence over spec.loadBalancerIP, which the API server does not check.
 func (s *service) requestedAddrs(prefix string) (addrs []netip.Addr, bad string) {
 	text, ok := s.Annotations["addresses"]
+	field, example := prefix+"addresses", `one of a family, as in "192.0.2.7, 2001:db8::7"`
+	words := list(text)
 	if !ok {
-		if s.Asked.IsValid() {
-			return []netip.Addr{s.Asked}, ""
+		field, example, words = "spec.loadBalancerIP", `one, as in "192.0.2.7"`, nil
+		if s.Asked != "" {
+			words = []string{s.Asked}
 		}
-		return nil, ""
 	}
-	for _, word := range list(text) {
+	for _, word := range words {
 		a, err := netip.ParseAddr(word)
 		if err != nil || a.Zone() != "" {
-			return nil, fmt.Sprintf(`%saddresses: invalid address %.64q: write one of a family, as in "192.0.2.7, 2001:db8::7"`, prefix, word)
+			return nil, fmt.Sprintf("%s: invalid address %.64q: write %s", field, word, example)
 		}
 		addrs = append(addrs, a.Unmap())
 	}

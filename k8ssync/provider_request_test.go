@@ -48,11 +48,14 @@ func TestRequests(t *testing.T) {
 		{"both if there are", func(s *service) { s.Families, s.FamilyPolicy = []string{"IPv4", "IPv6"}, "PreferDualStack" }, func(r *ipam.Request) { r.Required, r.Preferred = nil, dual }},
 		{"the first of two", func(s *service) { s.Families, s.FamilyPolicy = []string{"IPv6", "IPv4"}, "SingleStack" }, func(r *ipam.Request) { r.Required = []lb.Family{lb.IPv6} }},
 		{"from before there were families", func(s *service) { s.Families, s.ClusterIPs = nil, addrs("10.0.0.1") }, func(*ipam.Request) {}},
-		{"spec.loadBalancerIP", func(s *service) { s.Asked = addrs("192.0.2.7")[0] }, func(r *ipam.Request) { r.Addrs = addrs("192.0.2.7") }},
+		{"spec.loadBalancerIP", func(s *service) { s.Asked = "192.0.2.7" }, func(r *ipam.Request) { r.Addrs = addrs("192.0.2.7") }},
 		{"the annotation says more", func(s *service) {
-			s.Asked = addrs("192.0.2.7")[0]
+			s.Asked = "192.0.2.7"
 			say("addresses", "192.0.2.8, ::ffff:192.0.2.9 2001:db8::1")(s)
 		}, func(r *ipam.Request) { r.Addrs = addrs("192.0.2.8", "192.0.2.9", "2001:db8::1") }},
+		{"no address in spec.loadBalancerIP", func(s *service) { s.Asked = "192.0.2.300" }, func(r *ipam.Request) {
+			r.Bad = `spec.loadBalancerIP: invalid address "192.0.2.300": write one, as in "192.0.2.7"`
+		}},
 		{"no address", say("addresses", "web.example"), func(r *ipam.Request) {
 			r.Bad = `weir/addresses: invalid address "web.example": write one of a family, as in "192.0.2.7, 2001:db8::7"`
 		}},

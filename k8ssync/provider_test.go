@@ -155,6 +155,7 @@ func TestStatusFollowsTheRequest(t *testing.T) {
 		{"an address", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.7"} }, "192.0.2.7", "Assigned"},
 		{"nonsense changes nothing", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "foo"} }, "192.0.2.7", "BadRequest"},
 		{"nor does an unknown pool", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/pool": "publik"} }, "192.0.2.7", "NoPool"},
+		{"no address", func(v *corev1.Service) { v.Annotations, v.Spec.LoadBalancerIP = nil, "192.0.2.300" }, "192.0.2.7", "BadRequest"},
 		{"spec.loadBalancerIP", func(v *corev1.Service) { v.Annotations, v.Spec.LoadBalancerIP = nil, "192.0.2.9" }, "192.0.2.9", "Assigned"},
 		{"two families", func(v *corev1.Service) {
 			policy := corev1.IPFamilyPolicyRequireDualStack

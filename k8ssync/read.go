@@ -26,6 +26,7 @@ const (
 	maxAnnotations = 16
 	maxAnnotation  = 4096 // bytes
 	maxMessage     = 1024 // bytes, of a condition
+	maxAddress     = 64   // bytes, of spec.loadBalancerIP
 	maxNodeAddrs   = 64
 )
 
@@ -160,6 +161,7 @@ func readService(in *corev1.Service, labels []string, prefix string) service {
 		ClusterIPs:    r.clusterIPs(spec),
 		ExternalIPs:   r.addrs("spec.externalIPs", spec.ExternalIPs, maxVIPs),
 		Condition:     readCondition(in.Status.Conditions, prefix+conditionName),
+		Asked:         cut(strings.TrimSpace(spec.LoadBalancerIP), maxAddress),
 		Families:      families(spec.IPFamilies),
 		Labels:        chosen(in.Labels, labels),
 		Selector:      ipam.SelectorText(spec.Selector),
@@ -171,9 +173,6 @@ func readService(in *corev1.Service, labels []string, prefix string) service {
 	field, ranges := sourceRanges(in)
 	out.SourceRanges, out.Restricted = r.prefixes(field, ranges, maxRanges), len(ranges) > 0
 	r.ingress(in.Status.LoadBalancer.Ingress, &out)
-	if spec.LoadBalancerIP != "" {
-		out.Asked, _ = r.addr("spec.loadBalancerIP", spec.LoadBalancerIP)
-	}
 	if spec.IPFamilyPolicy != nil {
 		out.FamilyPolicy = intern(string(*spec.IPFamilyPolicy))
 	}

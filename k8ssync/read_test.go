@@ -57,7 +57,7 @@ status:
 			service{key: key{"shop", "web"}, UID: "u1", Version: "7", Created: made, Deleting: true, Type: "LoadBalancer", LoadBalancerClass: "weir/edge",
 				ClusterIPs: addrs("172.30.0.41", "fd30::41"), ExternalIPs: addrs("203.0.113.5"), Ingress: addrs("198.51.100.7", "198.51.100.8"),
 				Proxied: addrs("198.51.100.9"), Named: true, Condition: condition{"False", "NoPool", "why", made},
-				Asked: addrs("198.51.100.7")[0], Families: []string{"IPv4", "IPv6"}, FamilyPolicy: "PreferDualStack",
+				Asked: "198.51.100.7", Families: []string{"IPv4", "IPv6"}, FamilyPolicy: "PreferDualStack",
 				ExternalLocal: true, InternalLocal: true, HealthCheckNodePort: 32000, AffinitySeconds: 60, Restricted: true,
 				SourceRanges: prefixes("10.0.0.0/8", "192.168.0.0/24", "203.0.113.0/25", "fd00::/8"),
 				Ports:        []servicePort{{"http", "TCP", 80, 30080}, {"dns", "UDP", 80, 0}},

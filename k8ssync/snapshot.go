@@ -201,7 +201,7 @@ func decode[T any](dec *json.Decoder, n, most int, valid func(*T) bool) ([]*T, e
 // valid reports whether a Service is a possible result of readService.
 func (s *service) valid() bool {
 	return s.Name != "" && s.AffinitySeconds >= 0 && addrsValid(s.ClusterIPs, s.ExternalIPs, s.Ingress, s.Proxied) &&
-		(!s.Asked.IsValid() || addrValid(s.Asked)) && prefixesValid(s.SourceRanges) &&
+		prefixesValid(s.SourceRanges) &&
 		!slices.ContainsFunc(s.Ports, func(p servicePort) bool { return p.Port == 0 || !protoValid(p.Proto) })
 }
 
