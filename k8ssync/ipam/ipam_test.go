@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +54,9 @@ func TestLimits(t *testing.T) {
 		s.put(r).finish()
 		if d := s.last[x]; d.Pending.Reason != NotAllowed || len(d.Addrs) > 0 {
 			t.Errorf("%v: %+v, want %s", x, d, NotAllowed)
+		}
+		if rule := s.last[x].Pending.Rule; x.Namespace != "shop" && strings.Contains(rule, "shop") {
+			t.Errorf("%v learns of another namespace: %s", x, rule)
 		}
 	}
 }

@@ -144,13 +144,13 @@ func (p *Pool) has(f lb.Family) bool {
 }
 
 // refuses returns the first limit that excludes a Service; empty is that the pool admits
-// it.
+// it. The text is for the author of the Service, so it names no other namespace.
 func (p *Pool) refuses(r *Request) string {
 	if len(p.Clusters) > 0 && !slices.Contains(p.Clusters, r.ID.Source) {
-		return fmt.Sprintf("pool %q admits only clusters %s", p.Name, list(p.Clusters))
+		return fmt.Sprintf("pool %q does not admit cluster %s", p.Name, r.ID.Source)
 	}
 	if len(p.Namespaces) > 0 && !slices.Contains(p.Namespaces, r.ID.Namespace) {
-		return fmt.Sprintf("pool %q admits only namespaces %s", p.Name, list(p.Namespaces))
+		return fmt.Sprintf("pool %q does not admit namespace %s", p.Name, r.ID.Namespace)
 	}
 	for _, k := range slices.Sorted(maps.Keys(p.Labels)) {
 		if v, ok := r.Labels[k]; !ok || v != p.Labels[k] {
