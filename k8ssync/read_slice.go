@@ -12,15 +12,17 @@ import (
 	"weir/lb"
 )
 
-// readSlice reads an EndpointSlice. That of a headless Service has no Service.
+// readSlice reads an EndpointSlice. That of a headless Service, or for another proxy, has no Service.
 func readSlice(in *discoveryv1.EndpointSlice) slice {
 	if in == nil {
 		return slice{}
 	}
 	var r reader
 	out := slice{key: key{in.Namespace, in.Name}, Service: intern(in.Labels[discoveryv1.LabelServiceName])}
-	if _, headless := in.Labels[corev1.IsHeadlessService]; headless {
-		out.Service = ""
+	for _, label := range []string{corev1.IsHeadlessService, labelOtherProxy} {
+		if _, ignored := in.Labels[label]; ignored {
+			out.Service = ""
+		}
 	}
 	for _, o := range in.OwnerReferences {
 		if o.APIVersion == "v1" && o.Kind == "Service" && o.Name == out.Service {

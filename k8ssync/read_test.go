@@ -3,6 +3,7 @@ package k8ssync
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,10 +176,14 @@ endpoints: [{addresses: ["FD00::1"]}, {addresses: ["2001:db8::1%eth0"]}, {addres
 	}
 }
 
-func TestSliceOfAHeadlessServiceHasNoService(t *testing.T) {
-	s := manifest[discoveryv1.EndpointSlice](t, `{metadata: {labels: {kubernetes.io/service-name: web, service.kubernetes.io/headless: ""}}, addressType: IPv4}`)
-	if got := readSlice(s); got.Service != "" {
-		t.Errorf("it is %q's", got.Service)
+// kube-proxy ignores the slices of headless Services, and those for other proxies.
+func TestIgnoredSlicesHaveNoService(t *testing.T) {
+	selector := (&Config{}).resources()[1].labels
+	for _, label := range []string{"service.kubernetes.io/headless", "service.kubernetes.io/service-proxy-name"} {
+		s := manifest[discoveryv1.EndpointSlice](t, `{metadata: {labels: {kubernetes.io/service-name: web, `+label+`: ""}}, addressType: IPv4}`)
+		if got := readSlice(s); got.Service != "" || !slices.Contains(strings.Split(selector, ","), "!"+label) {
+			t.Errorf("label %s: it is %q's, and the selector is %q", label, got.Service, selector)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func (c *Config) resources() []resource {
 		},
 		{
 			name: "endpointslices", group: discoveryv1.GroupName, client: discoveryClient, list: &discoveryv1.EndpointSliceList{},
-			labels: "!" + corev1.IsHeadlessService,
+			labels: "!" + corev1.IsHeadlessService + ",!" + labelOtherProxy,
 			read: func(o runtime.Object) any {
 				if v, ok := o.(*discoveryv1.EndpointSlice); ok {
 					read := readSlice(v)
