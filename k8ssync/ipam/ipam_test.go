@@ -133,6 +133,7 @@ func TestChangedPoolMovesNoService(t *testing.T) {
 	s.a.SetConfig(c)
 	s.want("web", "", "192.0.2.1").noted("web", OutsidePool, "in no pool now")
 	s.want("api", "", "192.0.2.0").noted("api", OutsidePool, "in no pool now")
+	s.a.Rest() // another box is the writer
 	if u := s.a.Usage(); u.OutsidePool != 2 || u.Pools[0].OutsidePool != 0 {
 		t.Errorf("addresses of no pool: %+v", u)
 	}

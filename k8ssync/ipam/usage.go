@@ -37,7 +37,8 @@ type PoolUsage struct {
 	Free Count
 	// OutsidePool is the number of Used that their Services would not get today.
 	OutsidePool int
-	// Pending is the number of Services that wait for an address of this pool.
+	// Pending is the number of Services that wait for an address of this pool, by the last decisions of
+	// this Allocator.
 	Pending map[Reason]int
 }
 
@@ -70,6 +71,12 @@ func (a *Allocator) Usage() Usage {
 		}
 	}
 	countDecisions(&u, pools, a)
+	for _, n := range a.OutsidePool(a.Config) {
+		u.OutsidePool++
+		if p := pools[a.poolOf(n.Addr)]; p != nil {
+			p.OutsidePool++
+		}
+	}
 	for _, p := range a.pools {
 		v := pools[p.Pool]
 		for _, s := range p.spans {
@@ -94,22 +101,13 @@ func (a *inventory) avoided(s *span) int {
 	return n
 }
 
-// countDecisions counts the last decisions.
+// countDecisions counts the last decisions, which only the writer makes.
 func countDecisions(u *Usage, pools map[*Pool]*PoolUsage, a *Allocator) {
 	for _, d := range a.last {
 		if why := d.Pending.Reason; why != "" {
 			u.Pending[why]++
 			if p := a.named(d.Pending.Pool); p != nil {
 				pools[p.Pool].Pending[why]++
-			}
-		}
-		for _, n := range d.Notes {
-			if n.Reason != OutsidePool {
-				continue
-			}
-			u.OutsidePool++
-			if p := pools[a.poolOf(n.Addr)]; p != nil {
-				p.OutsidePool++
 			}
 		}
 	}

@@ -38,8 +38,8 @@ type Pool struct {
 	Foreign    int    `json:"foreign"`  // in the status of a Service without a claim
 	Avoided    int    `json:"avoided"`  // first and last addresses, assigned on request only
 	Free       Amount `json:"free"`     // not assigned
-	// OutsidePool counts those of Used that no pool would assign today, Pending the
-	// Services that wait for an address of this pool, by reason.
+	// OutsidePool counts those of Used that no pool would assign today. Pending counts the
+	// Services that wait for an address of this pool, by reason. Only the writer knows it.
 	OutsidePool int            `json:"outside_pool"`
 	Pending     map[string]int `json:"pending"`
 }
