@@ -57,8 +57,8 @@
 // # Load on the API server
 //
 // Reads of a client have a fixed limit; a Provider's writes have none, as it would make
-// assignment slow where the server is fast. At most claimWriters + statusWriters of them
-// run at a time, and the server decides: after 429, or 503 with Retry-After, all writes of
+// assignment slow where the server is fast. At most claimWriters of them run at a time, and
+// statusWriters + releaseWriters for each cluster, and the server decides: after 429, or 503 with Retry-After, all writes of
 // the client wait for the requested time (client_pace.go). API Priority and Fairness
 // queues them by user on the server. The Lease of the writer is read from the watch of the
 // claims: only its holder sends requests (provider_election.go).
