@@ -250,7 +250,8 @@ func (t *translator) ports() {
 }
 
 // withinBudget leaves out backends of a Service that needs too many kernel objects, as many
-// of each port and family; the Service is not served if its VIPs, ports and ranges by themselves are too many.
+// of each port and family. Those for traffic policy Local stay first: a node with endpoints must not drop clients. The
+// Service is not served if its VIPs, ports and ranges by themselves are too many.
 func (t *translator) withinBudget() {
 	limit, need := t.env.cfg.budget().Service, kernelObjects(&t.out)
 	if need <= limit {
@@ -270,10 +271,19 @@ func (t *translator) withinBudget() {
 	}
 	t.note(lb.OverBudget, "it needs %d kernel objects, and max_service_objects is %d: the first %d backends of each port and family are used", need, limit, most)
 	for i, p := range t.out.Ports {
-		var used [2]int
+		near, wide := [2]int{most, most}, [2]int{most, most} // of each family
+		for _, be := range p.Backends {
+			if be.Scope != lb.Wide {
+				wide[family(be.Addr.Addr())]--
+			}
+		}
 		t.out.Ports[i].Backends = slices.DeleteFunc(p.Backends, func(be lb.Backend) bool {
-			used[family(be.Addr.Addr())]++
-			return used[family(be.Addr.Addr())] > most
+			left := &near
+			if be.Scope == lb.Wide {
+				left = &wide
+			}
+			left[family(be.Addr.Addr())]--
+			return left[family(be.Addr.Addr())] < 0
 		})
 	}
 }

@@ -406,21 +406,24 @@ func TestOneServiceIsLimited(t *testing.T) {
 	}
 }
 
-// A Service of two families keeps backends of both.
-func TestTheLimitLeavesBackendsOfBothFamilies(t *testing.T) {
+// A Service keeps backends of both families, and with traffic policy Local those of the node.
+func TestTheLimitLeavesBackendsForAllClients(t *testing.T) {
 	svc, four, six := web(), slicing(t, "web-4"), slicing(t, "web-6")
 	for i := range 50 {
 		four.Endpoints = append(four.Endpoints, endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), Ready: true})
 		six.Endpoints = append(six.Endpoints, endpoint{Addr: netip.AddrFrom16([16]byte{0: 0xfd, 15: byte(i)}), Ready: true})
 	}
+	four.Endpoints[49].Node, svc.ExternalLocal = "n1", true
 	cfg := onNode()
 	cfg.Budget.Service = 100
 	got, _ := translate(svc, []*slice{four, six}, world(cfg))
 	var n [2]int
+	local := false
 	for _, be := range got.Ports[0].Backends {
 		n[family(be.Addr.Addr())]++
+		local = local || be.Scope == lb.Both
 	}
-	if n[0] == 0 || n[0] != n[1] || kernelObjects(&got) > 100 {
-		t.Errorf("%v backends by family, %d kernel objects of 100", n, kernelObjects(&got))
+	if n[0] == 0 || n[0] != n[1] || !local || kernelObjects(&got) > 100 {
+		t.Errorf("%v backends by family, of this node %v, %d kernel objects of 100", n, local, kernelObjects(&got))
 	}
 }
