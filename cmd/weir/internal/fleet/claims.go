@@ -106,13 +106,14 @@ func (c *claims) changedPeers(s *settings, m *members) map[l2.MAC]l2.Member {
 		return nil
 	}
 	peers := map[l2.MAC]competitor{}
-	for name, v := range m.byName {
+	for _, name := range m.names() { // one that was renamed is dead under its former name
+		v := m.byName[name]
 		x := competitor{rules: s.rules(), self: s.name, other: name, weight: int(v.State.Weight), gone: v.Life != cluster.Alive}
 		if s.fleet != nil {
 			x.selfWeight = int(s.fleet.Weight)
 		}
 		for _, text := range v.message.MACs {
-			if mac, ok := parseMAC(text); ok {
+			if mac, ok := parseMAC(text); ok && (!x.gone || peers[mac].other == "") {
 				peers[mac] = x
 			}
 		}
@@ -169,6 +170,5 @@ func parseMAC(text string) (mac l2.MAC, ok bool) {
 	if err != nil || len(hw) != len(mac) {
 		return mac, false
 	}
-	copy(mac[:], hw)
-	return mac, true
+	return l2.MAC(hw), true
 }

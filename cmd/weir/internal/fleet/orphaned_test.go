@@ -56,6 +56,27 @@ func TestClaimsOfADeadOwner(t *testing.T) {
 	}
 }
 
+// A member that was renamed keeps its MAC. Only its new name counts: the fleet knows the former one for a day.
+func TestTheMACOfARenamedMember(t *testing.T) {
+	t.Parallel()
+	cfg := inFleet(owner.Rules{Mode: owner.ActiveStandby})
+	cfg.L2 = &config.L2{Interfaces: []string{"eth0"}, Static: true}
+	for _, names := range [][2]string{{"b", "c"}, {"c", "b"}} {
+		former, now := names[0], names[1]
+		e := newTestEngine(cfg)
+		in := moment{Inputs: Inputs{Now: startTime, Box: Box{Ready: true}}}
+		for i := range 50 { // in the order of a map
+			in.Members = withMember(in.Now, message.Serves, vip, func(m *cluster.Member) { m.Name, m.Life = former, cluster.Dead })
+			again := withMember(in.Now, message.Serves, vip, func(m *cluster.Member) { m.Name = now }).Members[1]
+			in.Members.Members = append(in.Members.Members, again)
+			d := e.update(in)
+			if m := d.Peers[l2.MAC{2, 0, 0, 0, 0, 2}]; i == 0 && (m.Name != now || m.Gone) || i > 0 && d.Peers != nil {
+				t.Errorf("%s is %s now: peers %+v in round %d", former, now, d.Peers, i)
+			}
+		}
+	}
+}
+
 // A foreign host that keeps this box from answering is published, and ends it.
 func TestContestedVIPsArePublished(t *testing.T) {
 	t.Parallel()
