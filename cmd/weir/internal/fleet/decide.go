@@ -13,10 +13,10 @@ import (
 // other members decides nothing: everything stays as it is.
 func (e *Engine) elect(now time.Time, d *Decision) {
 	o := &e.ownership
+	o.touchOverdue(now)
 	if e.settings.fleet != nil && !e.self.joined {
 		return
 	}
-	o.touchOverdue(now)
 	vips := o.touched
 	if g := e.gen.election(); o.seen != g {
 		o.seen, vips = g, e.vips()

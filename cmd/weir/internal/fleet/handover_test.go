@@ -66,6 +66,22 @@ func TestRoutesStayUntilTheNextOwnerHasTheReturnPath(t *testing.T) {
 	gives("nothing goes with it", e, mine, now, false)
 }
 
+// While the gossip restarts nothing is decided. A handover that takes too long meanwhile must not wake the loop all the time.
+func TestAnOverdueHandoverWaitsForTheDecision(t *testing.T) {
+	t.Parallel()
+	e, _ := handing()
+	e.self.joined = false
+	e.ownership.handovers[vip] = startTime
+	now := startTime.Add(ReturnPathPatience)
+	e.update(moment{Inputs: Inputs{Now: now}})
+	if next := e.Next(); !next.IsZero() && !next.After(now) {
+		t.Errorf("at %s the next decision is due at %s", now, next)
+	}
+	if _, waits := e.ownership.handovers[vip]; !waits {
+		t.Error("it has been decided")
+	}
+}
+
 func TestHandsOver(t *testing.T) {
 	t.Parallel()
 	e, other := handing()

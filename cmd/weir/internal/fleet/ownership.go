@@ -125,11 +125,12 @@ func (o *ownership) handsOver(a netip.Addr, had owner.Decision, me string, next 
 	return false
 }
 
-// handoversEnd returns when the patience with the next handover ends; the zero time if
-// there is none.
+// handoversEnd returns when the next patience with a handover ends; the zero time if none does.
 func (o *ownership) handoversEnd() (next time.Time) {
-	for _, begin := range o.handovers {
-		next = Soonest(next, begin.Add(ReturnPathPatience))
+	for a, begin := range o.handovers {
+		if _, touched := o.touched[a]; !touched {
+			next = Soonest(next, begin.Add(ReturnPathPatience))
+		}
 	}
 	return next
 }
