@@ -169,7 +169,6 @@ func (m *member) observe(grace time.Duration, now time.Time) (changed, answered 
 	reported := reportedState(m.State)
 	if m.Unreadable != "" {
 		reported = owner.Unfit // the member may be of a newer version, and knows better
-		m.unread = m.Unreadable
 	}
 	state, suspect := owner.StateOf(reported, sight, away, grace), m.Suspect && !m.ProcessDown
 	changed = state != m.state || suspect != m.suspect

@@ -123,8 +123,8 @@ func (m *member) doc(now time.Time, grace time.Duration) status.Member {
 		out.Reason = "it has left the fleet"
 	case m.Member.Suspect:
 		out.Reason = "it does not answer this box"
-	case m.unread != "":
-		out.Reason = "its message can't be read: " + m.unread
+	case m.Unreadable+m.unread != "":
+		out.Reason = "its message can't be read: " + cmp.Or(m.Unreadable, m.unread)
 	}
 	return out
 }

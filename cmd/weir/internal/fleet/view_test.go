@@ -2,10 +2,12 @@ package fleet
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cluster"
 	"weir/cluster/owner"
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/fleet/message"
@@ -68,5 +70,20 @@ func TestWithoutBGPAVIPHasOneOwner(t *testing.T) {
 	e.settings.arpOnly = false
 	if got := e.View().roleCounts(); got[status.RoleOwner] != 100 || len(got) != 1 {
 		t.Errorf("with BGP: %v", got)
+	}
+}
+
+// A state that can't be read, as of a newer version, is no reason any more once the member runs this version.
+func TestTheReasonOfAnUnreadableMemberEnds(t *testing.T) {
+	t.Parallel()
+	e := newTestEngine(inFleet(owner.Rules{}))
+	for _, unreadable := range []string{"unknown drain 9", ""} {
+		members := withMember(startTime, message.Serves, vip, func(m *cluster.Member) { m.Unreadable = unreadable })
+		e.update(moment{Inputs: Inputs{Now: startTime, Members: members}})
+		for _, m := range e.View().Members(startTime, nil).Members {
+			if m.Name == "b" && strings.Contains(m.Reason, "unknown drain 9") != (unreadable != "") {
+				t.Errorf("unreadable %q: reason %q", unreadable, m.Reason)
+			}
+		}
 	}
 }
