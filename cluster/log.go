@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -66,12 +67,19 @@ func isForeign(text string) bool {
 // warn logs a warning, unless one of its kind was logged in the last minute.
 func (l *logFilter) warn(now time.Time, text string, args ...any) {
 	kind := text // without names, of which there can be any number
-	if end := strings.IndexAny(text, ":'"); end >= 0 {
+	if end := strings.IndexAny(text, `:'"(`); end >= 0 {
 		kind = text[:end]
 	}
 	l.mu.Lock()
-	if l.last == nil || len(l.last) >= maxKinds {
+	if l.last == nil {
 		l.last, l.suppressed = map[string]time.Time{}, map[string]int{}
+	}
+	if _, known := l.last[kind]; !known && len(l.last) >= maxKinds {
+		maps.DeleteFunc(l.last, func(_ string, at time.Time) bool { return now.Sub(at) >= logEvery })
+		maps.DeleteFunc(l.suppressed, func(kind string, _ int) bool { return l.last[kind].IsZero() })
+		if len(l.last) >= maxKinds {
+			kind = "" // all others
+		}
 	}
 	last, known := l.last[kind]
 	if known && now.Sub(last) < logEvery {

@@ -79,16 +79,26 @@ func TestNamesOfMembers(t *testing.T) {
 	}
 }
 
-// A host with a key can send any number of names, and none of them fills the log.
-func TestInvalidNamesAreLoggedOncePerMinute(t *testing.T) {
+// Any host can connect with any label, and a host with a key can send any number of names. Neither fills the log.
+func TestNamesAndLabelsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
-	var out strings.Builder
-	l := logFilter{log: slog.New(slog.NewTextHandler(&out, nil))}
-	for i := range 10 * maxKinds {
-		fmt.Fprintf(&l, "[WARN] memberlist: ignoring alive message for '%d': not a valid member name", i)
-	}
-	if n := strings.Count(out.String(), "\n"); n != 1 {
-		t.Errorf("%d lines", n)
+	for _, tt := range []struct {
+		line string
+		most int
+	}{
+		{"[WARN] memberlist: ignoring alive message for '%d': not a valid member name", 1},
+		{`[ERR] memberlist: discarding stream with unacceptable label "%d": from=10.0.0.9:4000`, 1},
+		{"[ERR] memberlist: msg type (%d) not supported from=10.0.0.9:4000", 1},
+		{"[WARN] memberlist: Got ping for unexpected node x%d from=10.0.0.9:4000", maxKinds + 1},
+	} {
+		var out strings.Builder
+		l := logFilter{log: slog.New(slog.NewTextHandler(&out, nil)), refused: func() {}}
+		for i := range 10 * maxKinds {
+			fmt.Fprintf(&l, tt.line, i)
+		}
+		if n := strings.Count(out.String(), "\n"); n > tt.most {
+			t.Errorf("%d lines like %s", n, tt.line)
+		}
 	}
 }
 
