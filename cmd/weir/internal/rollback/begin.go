@@ -23,7 +23,7 @@ type Beginning struct {
 	Trial  Trial
 	Old    bool // Config is from before a trial
 
-	found bool             // there was a trial, or a rollback
+	found string           // the state directory with a trial, or a rollback; "" if there was none
 	bad   map[string]error // state directories with an unreadable file
 }
 
@@ -40,7 +40,7 @@ func Begin(ctx context.Context, file string) (Beginning, error) {
 		if t.Old == nil {
 			continue
 		}
-		begin.found = true
+		begin.found = dir
 		if begin.Trial, begin.Old = t.start(copied, err, time.Now()); begin.Old {
 			begin.Config, begin.Copy, err = t.cfg, t.Old, nil
 		}
@@ -81,8 +81,8 @@ func (x Beginning) Report(log *slog.Logger) {
 		log.Warn("trial configuration rolled back at the start",
 			"reason", x.Trial.Reason, "since", x.Trial.Back.Format(time.DateTime), "to_try_the_file_again", "weir reload")
 	}
-	if x.found {
-		if err := x.Trial.Save(x.Config.Daemon.StateDir); err != nil {
+	if x.found != "" { // the files may name another directory by now, and no later start may find the trial in this one
+		if err := x.Trial.Save(x.found); err != nil {
 			log.Error("trial not saved for the next start", "error", err)
 		}
 	}

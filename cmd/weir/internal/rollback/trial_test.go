@@ -2,6 +2,7 @@ package rollback
 
 import (
 	"errors"
+	"log/slog"
 	"maps"
 	"math"
 	"os"
@@ -164,7 +165,9 @@ func TestATrialIsKept(t *testing.T) {
 	if err := (Trial{}).Save(dir); err != nil {
 		t.Errorf("nothing to remove: %v", err)
 	}
-	for _, want := range []Trial{tried(t), tried(t).Return(minutes(5), "why")} {
+	setBack, err := tried(t).Load(Candidate{Copy: newerCopy, Within: 5 * time.Minute}, newCopy, noon, minutes(-60))
+	must(t, err)
+	for _, want := range []Trial{tried(t), tried(t).Return(minutes(5), "why"), setBack} {
 		must(t, want.Save(dir))
 		got, err := loadTrial(dir, oldCopy.Name)
 		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Trial{})); err != nil || diff != "" || got.cfg == nil {
@@ -262,7 +265,7 @@ func TestBegin(t *testing.T) {
 	backend := func(x Beginning) string { return x.Config.Services[0].Ports[0].Backends[0].Addr.String() }
 	say(`"10.0.0.1"`)
 	first, err := Begin(t.Context(), file)
-	if err != nil || first.found || backend(first) != "10.0.0.1:80" {
+	if err != nil || first.found != "" || backend(first) != "10.0.0.1:80" {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	say(`"10.0.0.2"`)
@@ -286,8 +289,18 @@ func TestBegin(t *testing.T) {
 		t.Errorf("a file that is broken by now: %+v, %v", x, err)
 	}
 	say(`"10.0.0.3"`)
-	if x, err = Begin(t.Context(), file); err != nil || x.Old || !x.found || backend(x) != "10.0.0.3:80" {
+	if x, err = Begin(t.Context(), file); err != nil || x.Old || x.found != state || backend(x) != "10.0.0.3:80" {
 		t.Errorf("a file that is another one by now: %+v, %v", x, err)
+	}
+
+	// A file that also moves the state directory ends the trial for good.
+	must(t, os.WriteFile(file, []byte("[daemon]\nstate_dir = \""+t.TempDir()+"\"\n"+web(`"10.0.0.3"`)), 0o600))
+	x, err = Begin(t.Context(), file)
+	must(t, err)
+	x.Report(slog.New(slog.DiscardHandler))
+	say(`"10.0.0.2"`)
+	if x, err = Begin(t.Context(), file); err != nil || x.Old || backend(x) != "10.0.0.2:80" {
+		t.Errorf("a later start returns to a configuration of long ago: %+v, %v", x, err)
 	}
 }
 
