@@ -21,8 +21,8 @@ type Watchdog struct {
 	notify func(state string)
 
 	// For readers in other goroutines.
-	beat atomic.Int64           // the time of the last beat, in nanoseconds since 1970
-	work atomic.Pointer[[2]int] // done and total of Progress
+	beat atomic.Pointer[time.Time] // the last one; a change of the clock is no silence
+	work atomic.Pointer[[2]int]    // done and total of Progress
 }
 
 // NewWatchdog returns the watchdog that systemd set up for this process. Without one, Beat informs readers only.
@@ -37,7 +37,7 @@ func NewWatchdog() *Watchdog {
 
 // Beat reports that the loop is alive. The loop may call it at any rate.
 func (w *Watchdog) Beat(now time.Time) {
-	w.beat.Store(now.UnixNano())
+	w.beat.Store(&now)
 	if w.every == 0 || now.Sub(w.last) < w.every/4 {
 		return
 	}
@@ -47,7 +47,7 @@ func (w *Watchdog) Beat(now time.Time) {
 
 // Silence returns the time since the last beat. It is safe for concurrent use.
 func (w *Watchdog) Silence(now time.Time) time.Duration {
-	return now.Sub(time.Unix(0, w.beat.Load()))
+	return now.Sub(*w.beat.Load())
 }
 
 // Portion is the number of operations after which a long pass beats: the kernel takes less than a second for them.

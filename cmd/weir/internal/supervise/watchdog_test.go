@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"weir/lb"
 )
@@ -37,6 +38,21 @@ func TestWatchdog(t *testing.T) {
 	nobody.Beat(now)
 	if due := now.Add(time.Hour); !nobody.Before(due).Equal(due) {
 		t.Error("it wakes for nobody")
+	}
+}
+
+// TestAClockThatIsSetIsNoSilence sets the clock by an hour between two readings, as chrony does after a boot.
+func TestAClockThatIsSetIsNoSilence(t *testing.T) {
+	t.Parallel()
+	for _, hours := range []int64{1, -1} {
+		w := &Watchdog{}
+		w.Beat(time.Now())
+		now := time.Now()
+		// A Time has the seconds of the wall clock above 30 bits, and the monotonic clock in another word.
+		*(*uint64)(unsafe.Pointer(&now)) += uint64(hours * 3600 << 30)
+		if got := w.Silence(now); got < 0 || got > time.Minute {
+			t.Errorf("%d hours: a loop that has just beaten is silent for %s", hours, got)
+		}
 	}
 }
 
