@@ -219,11 +219,16 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	if err == nil && wait < once {
 		err = context.DeadlineExceeded
 	}
-	announce(list, stamp)
+	leave(list, stamp, wait)
+	return err
+}
+
+// leave has a list announce the state of a stamp, which is leaving, and the leave. Fleet.updating must be locked.
+func leave(list *memberlist.Memberlist, s Stamp, wait time.Duration) {
+	announce(list, s)
 	// The state must be sent before the leave, which replaces what is still queued.
 	_ = list.UpdateNode(wait) // the errors of both: not all copies were sent
 	_ = list.Leave(wait)
-	return err
 }
 
 // Status returns how this box sees the fleet. The caller may change the Members, except

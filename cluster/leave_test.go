@@ -102,6 +102,24 @@ func TestAnotherTimingIsNoDeath(t *testing.T) {
 	})
 }
 
+// A box with another name does not come back under the former one, and raises no alarm.
+func TestAnotherNameIsNoDeath(t *testing.T) {
+	t.Parallel()
+	inAir(t, func(t *testing.T, n *air) {
+		a := n.run(n.config("a"))
+		cfg := n.config("b", a)
+		b := n.run(cfg)
+		a.wants("b", Alive)
+		cfg.Name = "c"
+		must(t, b.Configure(cfg))
+		a.wants("b", Left)
+		a.wants("c", Alive)
+		if m, _ := a.sees("c"); m.State.Leaving || a.Status().Counters.Deaths != 0 {
+			t.Errorf("%+v, %+v", m.State, a.Status().Counters)
+		}
+	})
+}
+
 func (b *box) current() *memberlist.Memberlist {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -153,7 +153,7 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 			// A box that keeps its name and address is back before it is missed. Otherwise
 			// members would keep the old address until they consider it dead.
 			if moves && !leaving {
-				_ = list.Leave(wait)
+				f.leaveFormer(list, wait)
 			}
 			return nil
 		}
@@ -180,6 +180,29 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 			f.answer(ctx, list, r)
 		}
 	}
+}
+
+// leaveFormer announces that this box leaves its former address. Under another name it does not come back to the former
+// one, which must not count as dead.
+func (f *Fleet) leaveFormer(list *memberlist.Memberlist, wait time.Duration) {
+	set := func(leaving bool) (s Stamp) {
+		f.locked(func() {
+			f.own.state.Leaving = leaving || f.session.leaving
+			f.own.state.Sequence++
+			s = f.own.state.Stamp
+		})
+		return s
+	}
+	f.updating.Lock()
+	defer f.updating.Unlock()
+	renamed := false
+	f.locked(func() { renamed = f.cfg.Name != f.session.cfg.Name || f.cfg.Fleet != f.session.cfg.Fleet })
+	if !renamed {
+		_ = list.Leave(wait)
+		return
+	}
+	leave(list, set(true), wait)
+	set(false)
 }
 
 // announce has a list announce this box with the state of a stamp, or a later one, in the background. Fleet.updating
