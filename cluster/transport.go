@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,9 @@ const (
 	receiveBuffer = 2 << 20
 	// longestDatagram is longer than any datagram of UDP.
 	longestDatagram = 1 << 16
+	// maxStreams is the number of connections that are read at a time. Any host can open one, and leave it idle for
+	// memberlist's TCPTimeout; a member needs milliseconds.
+	maxStreams = 256
 	// portRetry is the pause after an error of a port, such as a lack of file descriptors.
 	portRetry = 100 * time.Millisecond
 	// labelHeader begins a message with a label, and is followed by the length of the label (memberlist's hasLabelMsg).
@@ -34,6 +38,7 @@ type transport struct {
 	label   []byte // begins all datagrams of the fleet
 	packets chan *memberlist.Packet
 	streams chan net.Conn
+	open    connections
 	lines   *logFilter
 	caught  func()
 	end     sync.Once
@@ -126,12 +131,47 @@ func (t *transport) acceptStreams() {
 			return
 		}
 		select {
-		case t.streams <- c:
+		case t.streams <- t.open.add(c):
 		case <-t.ended:
 			_ = c.Close()
 			return
 		}
 	}
+}
+
+// connections are those that are open, the oldest first.
+type connections struct {
+	mu  sync.Mutex
+	all []*connection
+}
+
+// connection leaves the others when it is closed.
+type connection struct {
+	net.Conn
+	of *connections
+}
+
+// add adds a connection. One too many ends the oldest.
+func (s *connections) add(c net.Conn) net.Conn {
+	out := &connection{c, s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) >= maxStreams {
+		_ = s.all[0].Conn.Close() // memberlist notices
+		s.all = slices.Delete(s.all, 0, 1)
+	}
+	s.all = append(s.all, out)
+	return out
+}
+
+// Close implements net.Conn.
+func (s *connection) Close() error {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if i := slices.Index(s.of.all, s); i >= 0 {
+		s.of.all = slices.Delete(s.of.all, i, i+1)
+	}
+	return s.Conn.Close()
 }
 
 // paused waits after an error. It reports false after Shutdown.

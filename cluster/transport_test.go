@@ -82,3 +82,29 @@ func TestPortsAreFreeAfterShutdown(t *testing.T) {
 	must(t, err)
 	must(t, ports.Shutdown())
 }
+
+// A host that opens connections and leaves them idle takes no more than a part of the box's memory, and keeps no member
+// from being read.
+func TestIdleConnectionsEndForNewOnes(t *testing.T) {
+	t.Parallel()
+	f, err := New(config(t, "a"), quiet())
+	must(t, err)
+	ports, err := listen(f.cfg, f.lines, f.caught)
+	must(t, err)
+	defer func() { must(t, ports.Shutdown()) }()
+	var accepted []net.Conn
+	for range maxStreams + 2 {
+		c, err := net.Dial("tcp", f.cfg.Bind.String())
+		must(t, err)
+		defer c.Close()
+		accepted = append(accepted, <-ports.StreamCh())
+		if len(accepted) == 2 {
+			must(t, accepted[1].Close()) // it makes room
+		}
+	}
+	for i, want := range map[int]bool{0: false, 2: true, maxStreams + 1: true} {
+		if err := accepted[i].SetDeadline(time.Now().Add(time.Second)); (err == nil) != want {
+			t.Errorf("connection %d: %v, open: want %t", i, err, want)
+		}
+	}
+}
