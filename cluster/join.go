@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -139,10 +140,13 @@ func (j *joiner) joined(name string, err error) {
 	}
 }
 
-// joinError returns the error of a join in one line. memberlist lists one error for each
-// address of a name; the frame around a single one is removed.
+// ownPort matches the own address in an error of a connection. It has another port each time.
+var ownPort = regexp.MustCompile(` tcp \S+->`)
+
+// joinError returns the error of a join in one line, and the same text for the same fault. memberlist lists one error for
+// each address of a name; the frame around a single one is removed.
 func joinError(err error) string {
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := ownPort.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), " tcp ")
 	one, single := strings.CutPrefix(text, "1 error occurred: * ")
 	if !single {
 		return text
