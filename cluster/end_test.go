@@ -72,7 +72,7 @@ func TestAddressesOfDeadMembers(t *testing.T) {
 	}
 	now := time.Now()
 	for n, want := range map[int]time.Duration{0: 0, 1: 2 * time.Second, 3: 8 * time.Second, 6: time.Minute, 1000: time.Minute} {
-		a := attempts{n, now}
+		a := attempts{n, now, false}
 		if !a.due(now.Add(want)) || want > 0 && a.due(now.Add(want-1)) {
 			t.Errorf("after %d attempts it is not tried again in %s", n, want)
 		}
