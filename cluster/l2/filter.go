@@ -115,6 +115,16 @@ func receivedOnly() []bpf.Instruction {
 	}
 }
 
+// arrivedOn drops frames for a VLAN or a macvlan on top of an interface: the kernel passes
+// them to the sockets of that interface, too.
+func arrivedOn(index int) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtInterfaceIndex},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(index), SkipTrue: 1},
+		bpf.RetConstant{},
+	}
+}
+
 // within passes the frame if the word at an offset is within one of the spans.
 func within(offset uint32, spans []span) []bpf.Instruction {
 	p := []bpf.Instruction{bpf.LoadAbsolute{Off: offset, Size: 4}}

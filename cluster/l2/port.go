@@ -84,7 +84,7 @@ func (p *port) family(at *atomic.Pointer[socket], protocol uint16, words []uint3
 		}
 		return nil
 	}
-	code := filter(cover(words))
+	code := append(arrivedOn(p.index), filter(cover(words))...)
 	if s != nil {
 		return s.filter(code)
 	}
