@@ -59,27 +59,21 @@ func (f *Fleet) rejoinDead(ctx context.Context, list *memberlist.Memberlist) {
 			all.Go(func() {
 				defer f.caught()
 				defer func() { <-room }()
-				joined := f.rejoin(ctx, list, addr, fleet)
+				try, cancel := context.WithTimeout(ctx, connectTimeout)
+				defer cancel()
+				answers := f.hooks.connect(try, addr, fleet) == nil
+				if answers {
+					_, err := list.Join([]string{addr})
+					f.log.Debug("dead member answers", "address", addr, "error", err)
+				}
 				mu.Lock()
 				defer mu.Unlock()
 				x := tried[addr]
-				if x.busy = false; joined {
+				if x.busy = false; answers {
 					x.n, x.last = x.n+1, time.Now()
 				}
 				tried[addr] = x
 			})
 		}
 	}
-}
-
-// rejoin joins a dead member if it answers, and reports whether it does.
-func (f *Fleet) rejoin(ctx context.Context, list *memberlist.Memberlist, addr, fleet string) bool {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if f.hooks.connect(ctx, addr, fleet) != nil {
-		return false
-	}
-	_, err := list.Join([]string{addr})
-	f.log.Debug("dead member answers", "address", addr, "error", err)
-	return true
 }

@@ -153,7 +153,7 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 			// A box that keeps its name and address is back before it is missed. Otherwise
 			// members would keep the old address until they consider it dead.
 			if moves && !leaving {
-				f.leaveFormer(list, wait)
+				leaveFormer(f, list, wait)
 			}
 			return nil
 		}
@@ -184,7 +184,7 @@ func (f *Fleet) serve(ctx context.Context, list *memberlist.Memberlist) (err err
 
 // leaveFormer announces that this box leaves its former address. Under another name it does not come back to the former
 // one, which must not count as dead.
-func (f *Fleet) leaveFormer(list *memberlist.Memberlist, wait time.Duration) {
+func leaveFormer(f *Fleet, list *memberlist.Memberlist, wait time.Duration) {
 	set := func(leaving bool) (s Stamp) {
 		f.locked(func() {
 			f.own.state.Leaving = leaving || f.session.leaving

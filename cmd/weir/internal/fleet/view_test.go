@@ -73,7 +73,7 @@ func TestWithoutBGPAVIPHasOneOwner(t *testing.T) {
 	}
 }
 
-// A state that can't be read, as of a newer version, is no reason any more once the member runs this version.
+// A state of a newer version can't be read. That is no reason any more once the member runs this version.
 func TestTheReasonOfAnUnreadableMemberEnds(t *testing.T) {
 	t.Parallel()
 	e := newTestEngine(inFleet(owner.Rules{}))
