@@ -106,16 +106,16 @@ func Uplinks(cfg *config.Config) []string {
 	return uplinks
 }
 
-// digestOfRules returns a digest of the keys that all members must have alike: members
-// with other rules elect other owners.
+// digestOfRules returns a digest of the keys that all members must have alike, with lists in any order.
 func digestOfRules(cfg *config.Config) cluster.Digest {
 	if cfg.Fleet == nil {
 		return ""
 	}
 	b := fmt.Appendf(nil, "%v %v %v", cfg.Fleet.Rules.Mode, cfg.Fleet.Rules.SingleOwner, cfg.Fleet.Rules.NoPreempt)
 	if l := cfg.L2; l != nil {
-		b = fmt.Appendf(b, " l2 %v %v %v %v", l.Kinds, l.Static, l.Pools, cfg.Kernel.MasqueradeSource)
-		for _, g := range l.Gateways {
+		kinds, pools := slices.Sorted(slices.Values(l.Kinds)), slices.SortedFunc(slices.Values(l.Pools), netip.Prefix.Compare)
+		b = fmt.Appendf(b, " l2 %v %v %v %v", kinds, l.Static, pools, slices.SortedFunc(slices.Values(cfg.Kernel.MasqueradeSource), netip.Addr.Compare))
+		for _, g := range slices.SortedFunc(slices.Values(l.Gateways), func(a, b config.Gateway) int { return a.Address.Compare(b.Address) }) {
 			b = fmt.Appendf(b, " %v", g.Address) // each box has its own interface
 		}
 	}

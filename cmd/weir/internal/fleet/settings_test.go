@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,5 +87,13 @@ func TestDigestOfRules(t *testing.T) {
 		if same := digestOfRules(parse(t, tt.toml)) == base; same != tt.same {
 			t.Errorf("%s: alike %v, want %v", tt.name, same, tt.same)
 		}
+	}
+	more, vips := strings.Replace(gateway, "254", "253", 1), "vips = [\"LoadBalancer\", \"ExternalIP\"]\n"
+	a, b := parse(t, fleetTOML+l2TOML+vips+gateway+more), parse(t, fleetTOML+l2TOML+vips+more+gateway)
+	a.L2.Pools = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("198.51.100.0/24")}
+	b.L2.Pools = []netip.Prefix{a.L2.Pools[1], a.L2.Pools[0]}
+	slices.Reverse(b.L2.Kinds)
+	if digestOfRules(a) != digestOfRules(b) {
+		t.Error("the order of VIPs, pools and gateways counts")
 	}
 }
