@@ -158,18 +158,21 @@ func (t *tracer) touch(now time.Duration, log *slog.Logger) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var err error
+	line := "fleet trace not written: a restart counts as a new box"
 	switch {
 	case t.stable && (t.written == 0 || now-t.written >= traceEvery):
 		t.written = now
 		err = trace{t.boot, now, t.owned}.save(t.dir)
 	case !t.stable && t.written != 0:
-		t.written = 0
-		err = removeTrace(t.dir)
+		line = "fleet trace not removed: a restart counts as stable"
+		if err = removeTrace(t.dir); err == nil {
+			t.written = 0
+		}
 	default:
 		return
 	}
-	if status.ErrorText(err) != status.ErrorText(t.err) {
-		log.Warn("fleet trace not written: a restart counts as a new box", "error", err)
+	if err != nil && err.Error() != status.ErrorText(t.err) {
+		log.Warn(line, "error", err)
 	}
 	t.err = err
 }

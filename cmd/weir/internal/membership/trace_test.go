@@ -2,9 +2,12 @@ package membership
 
 import (
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +71,39 @@ func TestRemoveTrace(t *testing.T) {
 	must(t, removeTrace(dir))
 	if _, ok := readTrace(dir, "b1", time.Second); ok {
 		t.Error("it is still there")
+	}
+}
+
+// A trace that cannot be written or removed is reported once, and done when the folder is back.
+func TestTroubleWithTheTrace(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	dir := filepath.Join(t.TempDir(), "weir")
+	tr, now := tracer{dir: dir, boot: "b1"}, time.Hour
+	reports := func(name, want string) {
+		t.Helper()
+		for range 2 {
+			now += traceEvery
+			tr.touch(now, log)
+		}
+		if n := strings.Count(out.String(), "\n"); n > 1 || !strings.Contains(out.String(), want) || n > 0 && want == "" {
+			t.Errorf("%s: logged %q, want one line with %q", name, &out, want)
+		}
+		out.Reset()
+	}
+	tr.keep(true, nil)
+	reports("there is no folder", "not written")
+	must(t, os.Mkdir(dir, 0o700))
+	reports("there is one", "")
+	tr.keep(false, nil)
+	trace := filepath.Join(dir, traceFile)
+	must(t, errors.Join(os.Remove(trace), os.MkdirAll(filepath.Join(trace, "full"), 0o700)))
+	reports("it cannot be removed", "not removed")
+	must(t, os.Remove(filepath.Join(trace, "full")))
+	reports("it can", "")
+	if _, err := os.Stat(trace); err == nil {
+		t.Error("the trace is still there")
 	}
 }
 
