@@ -23,6 +23,8 @@ const (
 	memoryEvery = 10 * time.Second
 	// maxMemoryFile bounds the file: a thousand members have less.
 	maxMemoryFile = 1 << 20
+	// diskPatience is shorter than fleet.JoinWindow.
+	diskPatience = time.Second
 )
 
 // remembering is a Fleet that writes its Memory to a file for the next start.
@@ -30,6 +32,8 @@ type remembering struct {
 	*cluster.Fleet
 	file string
 	log  *slog.Logger
+	// replace is statefile.Replace, or a test's.
+	replace func(name string, content []byte) error
 
 	written cluster.Memory
 	err     string // of the last write
@@ -42,7 +46,7 @@ func remember(cfg cluster.Config, dir string, log *slog.Logger, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
-	r := &remembering{Fleet: f, file: filepath.Join(dir, memoryFile), log: log}
+	r := &remembering{Fleet: f, file: filepath.Join(dir, memoryFile), log: log, replace: statefile.Replace}
 	last, err := readMemory(r.file)
 	if err != nil {
 		log.Warn("fleet epochs not read: recorded states of members are refused only after they answer", "error", err)
@@ -76,11 +80,12 @@ func parseMemory(content []byte) (last cluster.Memory, err error) {
 }
 
 // Run takes part in the fleet until ctx ends. The epoch is on the disk before it is
-// published.
+// published, unless the disk hangs: a box that does not join takes the VIPs of all others.
 func (r *remembering) Run(ctx context.Context) error {
-	r.save()
-	done, end := make(chan struct{}), sync.WaitGroup{}
+	saved, done, end := make(chan struct{}), make(chan struct{}), sync.WaitGroup{}
 	end.Go(func() {
+		r.save()
+		close(saved)
 		tick := time.NewTicker(memoryEvery)
 		defer tick.Stop()
 		for {
@@ -95,6 +100,11 @@ func (r *remembering) Run(ctx context.Context) error {
 	defer r.save() // a restart goes on with the last states
 	defer end.Wait()
 	defer close(done)
+	select {
+	case <-saved:
+	case <-time.After(diskPatience):
+		r.log.Warn("disk hangs: this box joins the fleet before its epoch is written", "file", r.file)
+	}
 	return r.Fleet.Run(ctx)
 }
 
@@ -106,7 +116,7 @@ func (r *remembering) save() {
 	}
 	content, err := json.Marshal(now)
 	if err == nil {
-		err = statefile.Replace(r.file, content)
+		err = r.replace(r.file, content)
 	}
 	if err == nil {
 		r.written = now

@@ -75,6 +75,28 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// A disk that hangs must not keep the box out of the fleet: alone it would take all VIPs.
+func TestADiskThatHangs(t *testing.T) {
+	t.Parallel()
+	cfg := cluster.Config{Fleet: "edge", Name: "a", Bind: netip.MustParseAddrPort("127.0.0.1:0"), Open: true}
+	r, err := remember(cfg, t.TempDir(), slog.New(slog.DiscardHandler), time.Now())
+	must(t, err)
+	hangs := make(chan struct{})
+	r.replace = func(string, []byte) error { <-hangs; return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	for end := time.Now().Add(diskPatience + 10*time.Second); !r.Status().Joined && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !r.Status().Joined {
+		t.Error("the box has not joined")
+	}
+	cancel()
+	close(hangs)
+	must(t, <-ended)
+}
+
 func FuzzMemory(f *testing.F) {
 	fuzzing.Wide(f)
 	f.Add([]byte(`{"epoch":7,"known":{"b":{"e":5,"n":3}}}`))
