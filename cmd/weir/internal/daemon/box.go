@@ -93,7 +93,7 @@ func newBox(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kernelm
 	b.steering.announcer = b.steering.newAnnouncer(cfg, b.calls.Do, time.Now())
 	member := membership.Options{
 		Log: opts.Log, Version: opts.Version, Folder: filepath.Dir(cfg.Daemon.Socket), StateDir: cfg.Daemon.StateDir, Orders: kernel.Orders,
-		Took: func(d time.Duration) { b.metrics.TookOver(d) },
+		Took: func(d time.Duration) { b.metrics.TookOver(d) }, WithoutIPVS: !mode.IPVS(),
 	}
 	if b.steering.announcer != nil {
 		member.SessionUp = b.steering.announcer.SessionUp

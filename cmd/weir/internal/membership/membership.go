@@ -73,6 +73,8 @@ type Options struct {
 	Folder, StateDir string
 	// Sysfs is the folder of the interfaces; empty: /sys/class/net.
 	Sysfs string
+	// WithoutIPVS is set if the kernel's rules serve the VIPs. Its counter of packets to VIPs then stays as it is.
+	WithoutIPVS bool
 	// SessionUp reports whether a router has a BGP session. It may be called at any time.
 	SessionUp func() bool
 	// Orders returns the order of backends of each frontend with scheduler mh.
@@ -125,6 +127,9 @@ func New(opts Options, now time.Time) *Member {
 		opts: opts, host: host, cfg: &config.Config{}, tasks: supervise.NewGroup(opts.Log),
 		sensors: sensors{sysfs: opts.Sysfs, ipvs: "/proc/net/ip_vs_stats", sessionUp: opts.SessionUp},
 		tracer:  tracer{dir: opts.Folder, boot: bootID()},
+	}
+	if opts.WithoutIPVS {
+		m.sensors.ipvs = ""
 	}
 	m.engine = fleet.NewEngine(opts.Version, m.tracer.load(uptime()), now)
 	return m

@@ -23,7 +23,7 @@ const sensorsEvery = 200 * time.Millisecond
 // any time.
 type sensors struct {
 	sysfs     string // /sys/class/net
-	ipvs      string // /proc/net/ip_vs_stats
+	ipvs      string // /proc/net/ip_vs_stats; empty: it counts no packets of clients
 	sessionUp func() bool
 
 	mu         sync.Mutex

@@ -56,6 +56,25 @@ func TestPacketsToVIPs(t *testing.T) {
 	}
 }
 
+// Of rules that serve the VIPs the kernel counts no packets, also if it has IPVS: systemd loads the module in each mode.
+func TestWithoutIPVSItsCounterIsNotRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ip_vs_stats")
+	must(t, os.WriteFile(file, []byte("Total\nConns\n0 0 0 0 0\n"), 0o600))
+	for _, without := range []bool{false, true} {
+		m := New(Options{WithoutIPVS: without, Sysfs: t.TempDir()}, time.Now())
+		if (m.sensors.ipvs == "") != without {
+			t.Errorf("without IPVS %t: it reads %q", without, m.sensors.ipvs)
+		}
+		if m.sensors.ipvs != "" {
+			m.sensors.ipvs = file
+		}
+		m.sensors.clients.since = time.Now().Add(-idleAfter)
+		if m.sensors.poll(); m.sensors.read().Idle == without {
+			t.Errorf("without IPVS %t: idle %t", without, m.sensors.read().Idle)
+		}
+	}
+}
+
 func TestIdleUplinks(t *testing.T) {
 	links := t.TempDir()
 	count := func(name, packets string) {
