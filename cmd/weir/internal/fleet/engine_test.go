@@ -119,6 +119,35 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// With preempt_delay = "never" the owner before a restart keeps a VIP. That counts once: a VIP that is deleted and comes
+// again belongs to the member that serves it first.
+func TestOwnerBeforeARestart(t *testing.T) {
+	t.Parallel()
+	mine := ownVIP()
+	cfg := inFleet(owner.Rules{Mode: owner.ActiveStandby, NoPreempt: true})
+	e := NewEngine("v1", LastRun{Owned: map[netip.Addr]struct{}{mine: {}}}, startTime)
+	e.Configure(cfg, "a", nil)
+	in := moment{Inputs: Inputs{Now: startTime, Box: Box{Ready: true}}}
+	e.update(in)
+	route := lb.Route{Addr: mine, Serves: []lb.Serving{{Service: lb.ServiceID{Source: config.Source, Name: "web"}}}}
+	for _, tt := range []struct {
+		name  string
+		route lb.Route
+		flags message.Flags
+		want  string
+	}{
+		{"both serve", route, message.Serves, "a"},
+		{"it is deleted", lb.Route{Addr: mine, Withheld: lb.Gone}, 0, ""},
+		{"b has it again first", route, message.Serves | message.Owns, "b"},
+	} {
+		in.Now, in.Routes = in.Now.Add(JoinWindow), []lb.Route{tt.route}
+		in.Members = withMember(in.Now, tt.flags, mine, func(m *cluster.Member) { m.State.Stable = true })
+		if got := outcomeOf(e, e.update(in), mine).owner; got != tt.want {
+			t.Errorf("%s: %q owns it, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
 // outcomeOf returns the outcome of a Decision about a VIP.
 func outcomeOf(e *Engine, d Decision, a netip.Addr) outcome {
 	out := outcome{state: e.self.now.Published, owner: e.ownership.verdicts[a].Owner}

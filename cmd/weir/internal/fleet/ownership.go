@@ -20,11 +20,10 @@ const ReturnPathPatience = 4 * time.Second
 type ownership struct {
 	verdicts map[netip.Addr]owner.Decision
 	roles    map[netip.Addr]advertise.Role // those that are not AsRuled
-	// touched are the VIPs to decide again; seen are the inputs of the last decision about
-	// all VIPs.
+	// touched are the VIPs to decide again; seen are the inputs of the last election of all.
 	touched  map[netip.Addr]struct{}
 	seen     generations
-	previous map[netip.Addr]struct{} // owned by the last run
+	previous map[netip.Addr]struct{} // owned by the last run, and not decided yet
 	// returnPath is set while this box answers for all floating addresses.
 	returnPath bool
 	// handovers are VIPs with another owner to which routers are routed here until that
@@ -74,6 +73,7 @@ func (o *ownership) ownedBy(name string) []netip.Addr {
 // record records a decision and returns the one before. A VIP that no member serves stays
 // recorded while Services here claim it.
 func (o *ownership) record(a netip.Addr, v owner.Decision, claimed bool, me string) owner.Decision {
+	delete(o.previous, a)
 	before, known := o.verdicts[a]
 	if known {
 		o.count(before, me, -1)
