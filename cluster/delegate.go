@@ -103,7 +103,9 @@ func (d delegate) update(n *memberlist.Node, joins bool) {
 	self := false
 	if !d.present(func() {
 		d.table.update(n, state, err, joins)
-		self = n.Name == d.cfg.Name
+		if self = n.Name == d.cfg.Name; joins && !self {
+			d.table.counts.Joins++
+		}
 		if stamp, err := decodeStamp(n.Meta); err == nil && !self {
 			d.epochs.learn(n.Name, stamp)
 		}

@@ -138,6 +138,10 @@ func TestMembersKnowEachOther(t *testing.T) {
 		if m, ok := c.sees("c"); !ok || !m.Self {
 			t.Errorf("c sees itself as %+v", m)
 		}
+		c.wants("b", Alive)
+		if n := c.Status().Counters.Joins; n != 2 { // not itself
+			t.Errorf("c counts %d members that joined", n)
+		}
 	})
 }
 

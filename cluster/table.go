@@ -50,7 +50,6 @@ func (t *table) update(n *memberlist.Node, state State, problem error, joins boo
 	if joins {
 		m.Life, m.Since = Alive, time.Now()
 		m.Suspect, m.ProcessDown, m.missed = false, false, 0
-		t.counts.Joins++
 	}
 	m.Addr, m.State, m.Unreadable = addrPort(n), state, ""
 	if problem != nil {
