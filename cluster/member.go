@@ -108,8 +108,9 @@ func (d Drain) String() string {
 var drains = [...]string{"serving", "draining", "drained"}
 
 const (
-	maxVersion = 64
-	maxUnfit   = 160
+	maxVersion  = 64
+	maxUnfit    = 160
+	maxFitSince = 253402300799 // the end of 9999
 )
 
 // encode returns the gossiped form, of at most memberlist.MetaMaxSize bytes.
@@ -164,6 +165,8 @@ func decodeState(b []byte) (State, error) {
 		return State{}, fmt.Errorf("unknown %s", s.Drain)
 	case s.Weight > 1000:
 		return State{}, fmt.Errorf("weight %d is more than 1000", s.Weight)
+	case s.FitSince < 0 || s.FitSince > maxFitSince: // JSON has no other years
+		return State{}, fmt.Errorf("invalid time %d", s.FitSince)
 	case s.Epoch > maxEpoch:
 		return State{}, fmt.Errorf("epoch %d is more than %d", s.Epoch, uint64(maxEpoch))
 	case len(s.Version) > maxVersion || len(s.Unfit) > maxUnfit:

@@ -3,10 +3,13 @@ package cluster
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/hashicorp/memberlist"
@@ -18,7 +21,7 @@ func TestStateFits(t *testing.T) {
 	t.Parallel()
 	for _, s := range []State{
 		{},
-		{Version: "1.0", Unfit: "why", Drain: Drained, Weight: 1000, Digest: DigestOf([]byte("a")), Message: DigestOf([]byte("b")), FitSince: 1 << 40, Leaving: true},
+		{Version: "1.0", Unfit: "why", Drain: Drained, Weight: 1000, Digest: DigestOf([]byte("a")), Message: DigestOf([]byte("b")), FitSince: maxFitSince, Leaving: true},
 		{Version: strings.Repeat("v", 1000), Unfit: strings.Repeat("\x01", 1000)},
 		{Unfit: strings.Repeat("ä", 100) + "\xff"},
 	} {
@@ -57,6 +60,17 @@ func TestStatesArePrintable(t *testing.T) {
 	got, err := decodeState([]byte(`{"v":"1\u001b[2J","u":"no\ncable\t\u202e \u00e4 \ud800","w":1}`))
 	if want := (State{Version: "1?[2J", Unfit: "no?cable?? ä \ufffd", Weight: 1}); err != nil || got != want {
 		t.Errorf("%q and %q, %v, want %q and %q", got.Version, got.Unfit, err, want.Version, want.Unfit)
+	}
+}
+
+// A time that no document can have would take weir members and the status from all boxes.
+func TestTimesOfStatesCanBeWritten(t *testing.T) {
+	t.Parallel()
+	for at, ok := range map[int64]bool{0: true, maxFitSince: true, maxFitSince + 1: false, math.MaxInt64: false, -1: false, math.MinInt64: false} {
+		s, err := decodeState(fmt.Appendf(nil, `{"s":%d}`, at))
+		if _, unwritable := json.Marshal(time.Unix(s.FitSince, 0).UTC()); unwritable != nil || (err == nil) != ok {
+			t.Errorf("%d: %v, %v", at, err, unwritable)
+		}
 	}
 }
 
