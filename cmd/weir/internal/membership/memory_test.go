@@ -75,7 +75,7 @@ func TestAFileThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A disk that hangs must not keep the box out of the fleet: alone it would take all VIPs.
+// A disk that hangs must not keep the box out of the fleet: without other members it would take all VIPs.
 func TestADiskThatHangs(t *testing.T) {
 	t.Parallel()
 	cfg := cluster.Config{Fleet: "edge", Name: "a", Bind: netip.MustParseAddrPort("127.0.0.1:0"), Open: true}
