@@ -48,7 +48,7 @@ type L2Interface struct {
 	Answered  int    `json:"answered"`  // VIPs that this box answers for
 	Probing   int    `json:"probing"`   // VIPs that this box probes for
 	Contested int    `json:"contested"` // VIPs that another host answers for
-	Idle      int    `json:"idle"`      // VIPs of other members
+	Idle      int    `json:"idle"`      // VIPs that wait for the interface
 }
 
 // Contested is a VIP that two hosts answer for.
