@@ -18,6 +18,10 @@ import (
 // no other user can hold the lock and keep weir from starting.
 const LockFolder = "/run/weir"
 
+// lockTries bounds the attempts with a folder that is removed meanwhile: one that is a link to nowhere is there, and has no
+// file.
+const lockTries = 100
+
 // Owner is the lock of a network namespace.
 type Owner struct {
 	file *os.File
@@ -33,7 +37,7 @@ func Lock(folder string) (*Owner, error) {
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}
 	name := filepath.Join(folder, fmt.Sprintf("owner-%d.lock", space.Ino))
-	for o := (Owner{}); ; {
+	for o, try := (Owner{}), 1; ; try++ {
 		err := os.Mkdir(folder, 0o755) // systemd makes it, a start by hand has none
 		o.made = o.made || err == nil
 		if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -42,7 +46,7 @@ func Lock(folder string) (*Owner, error) {
 		switch o.file, err = lockFile(name); {
 		case errors.Is(err, unix.EWOULDBLOCK):
 			return nil, errors.New("another weir runs in this network namespace, and only one can own the kernel: systemctl status weir, or pgrep -a weir")
-		case err != nil && !errors.Is(err, fs.ErrNotExist): // the folder was removed meanwhile
+		case err != nil && (!errors.Is(err, fs.ErrNotExist) || try == lockTries): // or the folder was removed meanwhile
 			return nil, fmt.Errorf("lock the network namespace: %w", err)
 		case err == nil && o.file != nil:
 			return &o, nil

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestOnlyOneWeirOwnsANetworkNamespace(t *testing.T) {
@@ -36,6 +37,20 @@ func TestOnlyOneWeirOwnsANetworkNamespace(t *testing.T) {
 	}
 	if lock, err := Lock(filepath.Join(t.TempDir(), "no", "folder")); err == nil {
 		t.Errorf("without a parent: %v", lock.Close())
+	}
+	nowhere := filepath.Join(t.TempDir(), "weir")
+	if err := os.Symlink("nowhere", nowhere); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { _, err := Lock(nowhere); ended <- err }()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "owner-") {
+			t.Errorf("a link to nowhere: %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("a start with a link to nowhere does not end")
 	}
 }
 
