@@ -51,6 +51,8 @@ func disagree(r *Request, h Holder) string {
 		return fmt.Sprintf("%v does not share it", h.Service)
 	case r.Share == "":
 		return fmt.Sprintf("%v shares it by key %q", h.Service, h.Share)
+	case r.Share != h.Share && space{r.ID.Source, r.ID.Namespace} != (space{h.Service.Source, h.Service.Namespace}):
+		return fmt.Sprintf("%v shares it by another key", h.Service) // which would let this Service join
 	case r.Share != h.Share:
 		return fmt.Sprintf("%v shares it by key %q, not %q", h.Service, h.Share, r.Share)
 	case r.Local != h.Local:

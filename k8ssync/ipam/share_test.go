@@ -42,6 +42,9 @@ func TestSharing(t *testing.T) {
 		{"asked, namespace", func(r *Request, _ *Pool) { r.ID.Namespace, r.Addrs = "else", addrs("192.0.2.0") }, "of another namespace than prod/shop/first"},
 		{"asked, cluster", func(r *Request, _ *Pool) { r.ID.Source, r.Addrs = "test", addrs("192.0.2.0") }, "of another namespace than prod/shop/first"},
 		{"asked, key", func(r *Request, _ *Pool) { r.Share, r.Addrs = "l", addrs("192.0.2.0") }, `shares it by key "k", not "l"`},
+		{"asked, key of another tenant", func(r *Request, p *Pool) {
+			r.ID.Namespace, r.Share, r.Addrs, p.Sharing.Namespaces = "else", "l", addrs("192.0.2.0"), []string{"*"}
+		}, "prod/shop/first shares it by another key"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
