@@ -1,33 +1,32 @@
 package kube
 
 import (
-	"slices"
+	"maps"
 	"time"
 
 	"weir/lb"
 )
 
-// maxPending bounds the changes that wait while the kernel can't be written.
+// maxPending bounds the Services with changes that wait while the kernel can't be written.
 const maxPending = 10_000
 
 // Latency measures the time from a change of a cluster until the kernel has it.
 type Latency struct {
 	// Since is the start of weir. Earlier changes are not measured.
 	Since   time.Time
-	pending []change
-}
-
-type change struct {
-	service lb.ServiceID
-	at      time.Time
+	pending map[lb.ServiceID]time.Time // the first change of each Service
 }
 
 // Add adds the changes of an update.
 func (l *Latency) Add(triggered map[lb.ServiceID]time.Time) {
 	for id, at := range triggered {
-		if at.After(l.Since) && len(l.pending) < maxPending {
-			l.pending = append(l.pending, change{id, at})
+		if _, waits := l.pending[id]; waits || !at.After(l.Since) || len(l.pending) >= maxPending {
+			continue
 		}
+		if l.pending == nil {
+			l.pending = map[lb.ServiceID]time.Time{}
+		}
+		l.pending[id] = at
 	}
 }
 
@@ -38,17 +37,17 @@ func (l *Latency) Programmed(unfinished func() map[lb.ServiceID]lb.Reason, now t
 		return
 	}
 	reasons := unfinished()
-	l.pending = slices.DeleteFunc(l.pending, func(c change) bool {
-		switch reasons[c.service] {
+	maps.DeleteFunc(l.pending, func(id lb.ServiceID, at time.Time) bool {
+		switch reasons[id] {
 		case lb.Failed:
 			return false
 		case lb.Guarded:
 		default:
-			observe(c.service.Source, max(0, now.Sub(c.at).Seconds()))
+			observe(id.Source, max(0, now.Sub(at).Seconds()))
 		}
 		return true
 	})
 }
 
-// Pending returns the number of changes that the kernel does not have.
+// Pending returns the number of Services with changes that the kernel does not have.
 func (l *Latency) Pending() int { return len(l.pending) }
