@@ -362,6 +362,29 @@ func TestServiceDeletedInAnUnreachableClusterKeepsItsClaim(t *testing.T) {
 	surely(t, "free", func() bool { return len(home.claimed()) == 0 })
 }
 
+// The claims of a cluster that is no longer followed stay, and so it has no error.
+func TestARemovedClusterHasNoError(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"))
+	stage.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": home, "stage": stage})
+	has(t, stage, "web", "192.0.2.0", "Assigned")
+	stage.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") != "" {
+			return false
+		}
+		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no right")
+		return true
+	})
+	stage.remove(testBalancer("web", "10.96.0.1", "", nil))
+	surely(t, "an error", func() bool { return strings.Contains(p.Status().Clusters["prod"], "no right") })
+	p.Follow(map[string]*Cluster{"prod": p.clusters["prod"]})
+	surely(t, "no error", func() bool { return len(p.Status().Clusters) == 0 })
+	if c := home.claimed(); len(c) != 1 {
+		t.Errorf("claims %v", c)
+	}
+}
+
 // Watches do not show a Service of another proxy, nor what weir writes to it. It keeps its
 // address for as long as that is in its status.
 func TestHiddenServiceKeepsItsAddress(t *testing.T) {

@@ -63,6 +63,11 @@ func (p planner) forget(m *member) {
 	for k := range m.hidden {
 		p.alloc.Delete(m.id(k))
 	}
+	for id := range p.claimErrors {
+		if id.Source == m.name {
+			p.clearErrors(id)
+		}
+	}
 	delete(p.members, m.name)
 }
 
