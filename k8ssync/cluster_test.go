@@ -2,9 +2,11 @@ package k8ssync
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -373,4 +375,47 @@ func TestInvalidNamesAreLeftOut(t *testing.T) {
 	if got := c.Status().Error; !strings.Contains(got, "is left out: names must be as RFC 1123 has them") || len(got) > 400 {
 		t.Errorf("status: %q", got)
 	}
+}
+
+// lockedBuffer is a log.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// A cluster that has never been reachable is logged once, and again after it was connected.
+func TestAnUnreachableClusterIsLogged(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "192.0.2.1"))
+	var log lockedBuffer
+	c := New(testConfig(kubeconfigFor(t, s.URL, "")), slog.New(slog.NewTextHandler(&log, nil)))
+	c.timing = impatient
+	refuse := func(w http.ResponseWriter, _ *http.Request) bool {
+		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no right")
+		return true
+	}
+	s.misbehave(refuse)
+	run(t, c)
+	count := func() int { return strings.Count(log.String(), "cluster unreachable") }
+	eventually(t, "logged", func() bool { return count() == 1 && strings.Contains(log.String(), "no right") })
+	s.misbehave(nil)
+	eventually(t, "connected", func() bool { return c.Status().Connected })
+	if n := count(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	s.misbehave(refuse)
+	s.CloseClientConnections()
+	eventually(t, "logged again", func() bool { return count() == 2 })
 }

@@ -35,6 +35,7 @@ type connection struct {
 	server      string
 	connected   bool
 	since       time.Time // of connected
+	reported    bool      // that it is not connected
 	session     *session  // nil without a client
 }
 
@@ -136,11 +137,15 @@ func (c *connection) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	works := c.watching()
-	if works == c.connected {
+	fails := slices.ContainsFunc(c.feeds, func(f *feed) bool { return f.current().err != nil })
+	if works == c.connected && (works || c.reported || !fails) { // it may only have begun
 		return
 	}
-	c.connected, c.since = works, time.Now()
-	c.store.notify()
+	if works != c.connected {
+		c.connected, c.since = works, time.Now()
+		c.store.notify()
+	}
+	c.reported = !works
 	if works {
 		c.log.Info("cluster connected", "server", c.server)
 		return
