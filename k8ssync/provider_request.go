@@ -39,6 +39,12 @@ func hasRequest(s *service) bool {
 	return slices.ContainsFunc(addressAnnotations, func(name string) bool { return s.Annotations[name] != "" })
 }
 
+// refusedToShare reports whether a Service has changed so that it conflicts with the others at its
+// address, which keep their ports: otherwise an older Service could take those of a younger one.
+func (s *service) refusedToShare() bool {
+	return s.Condition.Status == "False" && s.Condition.Reason == ipam.ShareRefused.CamelCase()
+}
+
 // assigned returns the addresses in a Service's status.
 func (s *service) assigned() []netip.Addr { return slices.Concat(s.Ingress, s.Proxied) }
 

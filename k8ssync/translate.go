@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,7 +14,8 @@ import (
 // maxNotes limits the Notes of one Service.
 const maxNotes = 16
 
-// youngest is the time of Services without a creation time: they yield to all others.
+// youngest is the time of Services without a creation time, and of those with a change that the
+// sharers of their address refuse: they yield to all others.
 var youngest = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // serviceID returns the ServiceID of a Service of a cluster.
@@ -31,7 +33,7 @@ func translate(svc *service, from []*slice, env *env) (lb.Service, bool) {
 		return lb.Service{}, false
 	}
 	t.out = lb.Service{ID: serviceID(env.cfg, svc.key), Created: svc.Created}
-	if !svc.Created.After(time.Time{}) {
+	if !svc.Created.After(time.Time{}) || svc.refusedToShare() {
 		t.out.Created = youngest
 	}
 	t.vips()
@@ -62,7 +64,8 @@ type translator struct {
 	// tunnel reports whether the backends are nodes, which get packets by tunnels.
 	tunnel bool
 	notes  []lb.Note
-	more   int
+	more   int       // Notes beyond maxNotes
+	rest   lb.Reason // of the first of those
 }
 
 func (t *translator) noter(r lb.Reason) func(string, ...any) {
@@ -71,7 +74,7 @@ func (t *translator) noter(r lb.Reason) func(string, ...any) {
 
 func (t *translator) note(r lb.Reason, format string, args ...any) {
 	if len(t.notes) == maxNotes {
-		t.more++
+		t.more, t.rest = t.more+1, cmp.Or(t.rest, r)
 		return
 	}
 	t.notes = append(t.notes, lb.Note{Service: serviceID(t.env.cfg, t.svc.key), Reason: r, Text: fmt.Sprintf(format, args...)})
@@ -79,7 +82,7 @@ func (t *translator) note(r lb.Reason, format string, args ...any) {
 
 func (t *translator) allNotes() []lb.Note {
 	if t.more > 0 {
-		t.notes = append(t.notes, lb.Note{Service: t.out.ID, Reason: lb.BadObject, Text: fmt.Sprintf("and %d more", t.more)})
+		t.notes = append(t.notes, lb.Note{Service: t.out.ID, Reason: t.rest, Text: fmt.Sprintf("and %d more", t.more)})
 	}
 	return t.notes
 }

@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -425,5 +426,38 @@ func TestTheLimitLeavesBackendsForAllClients(t *testing.T) {
 	}
 	if n[0] == 0 || n[0] != n[1] || !local || kernelObjects(&got) > 100 {
 		t.Errorf("%v backends by family, of this node %v, %d kernel objects of 100", n, local, kernelObjects(&got))
+	}
+}
+
+// A sharer with a refused change takes no port of the others, however old it is.
+func TestARefusedSharerYields(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		old, young := web(), web()
+		young.Name, young.Created = "young", made.Add(time.Hour)
+		if refused {
+			old.Condition = condition{Status: "False", Reason: "ShareRefused"}
+		}
+		c, taken := lb.NewCatalog("prod"), map[lb.Frontend]lb.ServiceID{}
+		for _, svc := range []*service{old, young} {
+			s, _ := translate(svc, nil, world(onEdge()))
+			c.Apply(lb.Update{Source: "prod", Put: []lb.Service{s}}, taken, map[lb.ServiceID]struct{}{})
+		}
+		f := lb.Frontend{Addr: netip.MustParseAddr("198.51.100.7"), Port: 80, Proto: lb.TCP}
+		if won := taken[f].Name; (won == "young") != refused {
+			t.Errorf("refused %v: %s has the port", refused, won)
+		}
+	}
+}
+
+// The Note of those beyond the limit has a reason of theirs.
+func TestManyNotesHaveTheirReason(t *testing.T) {
+	var eps []string
+	for i := range maxNotes + 3 {
+		eps = append(eps, fmt.Sprintf("192.0.2.%d@n1 ready", i+1))
+	}
+	got, _ := translate(web(), []*slice{slicing(t, "web-1", eps...)}, world(onEdge()))
+	last := got.Notes[len(got.Notes)-1]
+	if len(got.Notes) != maxNotes+1 || last.Reason != lb.NotAllowed || last.Text != "and 3 more" {
+		t.Errorf("%d notes, the last is %+v", len(got.Notes), last)
 	}
 }
