@@ -49,6 +49,8 @@ var knownDifferences = []difference{
 				weir.only(refused) && iptables.only(silence) && nftables.only(refused)
 		},
 	},
+	{situation: "the source ranges are all of one family: the LoadBalancer addresses of the other"},
+	{situation: "the annotation `service.beta.kubernetes.io/load-balancer-source-ranges`, without `spec.loadBalancerSourceRanges`"},
 	{situation: "the node connects to a LoadBalancer address with source ranges"},
 	{situation: "another port of a VIP"},
 	{situation: "ping of a VIP"},
