@@ -172,11 +172,10 @@ func actions(p Peer, path advertise.Path, hop nextHop) *api.Actions {
 	for _, c := range path.LargeCommunities {
 		a.LargeCommunity.Communities = append(a.LargeCommunity.Communities, c.String())
 	}
-	if p.Internal() {
+	if p.Internal() || p.ASN == 0 { // a range of any ASN has internal routers, too; GoBGP sends external ones no LOCAL_PREF
 		a.LocalPref = &api.LocalPrefAction{Value: path.EffectiveLocalPref()}
-		return a
 	}
-	if path.Prepend > 0 {
+	if path.Prepend > 0 && !p.Internal() {
 		a.AsPrepend = &api.AsPrependAction{Asn: p.LocalASN, Repeat: uint32(path.Prepend)}
 	}
 	return a

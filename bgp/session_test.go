@@ -365,3 +365,30 @@ func TestBothFamiliesOverIPv6(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestARangeOfAnyASNHasInternalRouters has a router of the box's own ASN in a range that takes every one.
+func TestARangeOfAnyASNHasInternalRouters(t *testing.T) {
+	parallel(t)
+	if oneAtATime {
+		t.Skip("GoBGP has a race of its own where it takes any ASN")
+	}
+	in, out := newRouter(t, boxASN), newRouter(t, routerASN)
+	b := newBox(t)
+	path := func(p advertise.Path) []advertise.Path { p.Peers = []string{"rack"}; return []advertise.Path{p} }
+	b.set(map[netip.Prefix][]advertise.Path{
+		prefix("192.0.2.1/32"): to("rack"),
+		prefix("192.0.2.2/32"): path(advertise.Path{LocalPref: advertise.MetricOf(150)}),
+		prefix("192.0.2.3/32"): path(advertise.Path{LocalPref: advertise.MetricOf(0)}),
+	})
+	b.configure(func(c *Config) {
+		c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr}
+		c.Peers = []Peer{{Name: "rack", Range: netip.PrefixFrom(b.addr, 8).Masked()}}
+	})
+	for _, r := range []*router{in, out} {
+		r.expect(b.addr, boxASN, r.connecting(b))
+	}
+	line := "192.0.2.%d/32 med 0 origin 0 path [65001] via " + b.addr.String()
+	out.has(fmt.Sprintf(line, 1), fmt.Sprintf(line, 2), fmt.Sprintf(line, 3))
+	line = "192.0.2.%d/32 med 0 origin 0 path [] pref %d via " + b.addr.String()
+	in.has(fmt.Sprintf(line, 1, 100), fmt.Sprintf(line, 2, 150), fmt.Sprintf(line, 3, 0))
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -233,8 +234,8 @@ func (e *engine) retryListening() bool {
 	if !needed {
 		return false
 	}
-	ok, _ := listenable(e.cfg)
-	return len(ok) > len(e.listen)
+	ok, _ := listenable(e.cfg) // an address that GoBGP listens on is not among them
+	return slices.ContainsFunc(ok, func(at netip.AddrPort) bool { return !slices.Contains(e.listen, at) })
 }
 
 // finish ends the sessions in the ordered way.
