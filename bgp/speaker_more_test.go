@@ -170,6 +170,13 @@ func TestCloseEndsEveryGoroutine(t *testing.T) {
 
 func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 	parallel(t)
+	for name, free := range map[string][]netip.Addr{"at all addresses": nil, "at one of two": {loopback()}} {
+		t.Run(name, func(t *testing.T) { testTakenPort(t, free) })
+	}
+}
+
+// testTakenPort has a port that another program takes at one address, and that is free at the others.
+func testTakenPort(t *testing.T, free []netip.Addr) {
 	r, late, b := newRaw(t), newRaw(t), newBox(t)
 	port := freePort(t, b.addr)
 	at := netip.AddrPortFrom(b.addr, uint16(port)).String()
@@ -177,19 +184,19 @@ func TestAPortThatIsTakenIsAProblemAndNoMore(t *testing.T) {
 	must(t, err)
 	defer taken.Close()
 	b.configure(func(c *Config) {
-		c.ListenPort, c.ListenAddrs = port, []netip.Addr{b.addr}
+		c.ListenPort, c.ListenAddrs = port, append(free, b.addr)
 		c.Peers = []Peer{r.peer("r", b.addr), late.peer("late", netip.Addr{})}
 		c.Peers[1].Passive = true
 	})
 	r.establish(capIPv4, capAS4)
 	b.established("r")
-	if s := b.Status(); !strings.Contains(s.Problem, "another program does") || len(s.Listen) > 0 {
+	if s := b.Status(); !strings.Contains(s.Problem, "another program does") || len(s.Listen) != len(free) {
 		t.Errorf("problem %q, listening on %v", s.Problem, s.Listen)
 	}
 	taken.Close()
 	r.establish(capIPv4, capAS4) // GoBGP is another one now
 	eventually(t, func() string {
-		if s := b.Status(); s.Problem != "" || len(s.Listen) != 1 {
+		if s := b.Status(); s.Problem != "" || len(s.Listen) != len(free)+1 {
 			return fmt.Sprintf("problem %q, listening on %v", s.Problem, s.Listen)
 		}
 		return ""
