@@ -150,18 +150,18 @@ func (p *page) judge(r io.Reader) error {
 func (p *page) digest(body io.Reader, limited *limit) error {
 	limited.n = 4 * maxDigest
 	hash := md5.New()
-	whole := io.TeeReader(io.LimitReader(body, maxDigest+1), hash)
+	read := &io.LimitedReader{R: body, N: maxDigest + 1}
+	whole := io.TeeReader(read, hash)
 	found, err := true, error(nil)
 	if len(p.body) > 0 {
 		found, err = contains(io.LimitReader(whole, maxBody), p.body)
 	}
-	rest := int64(0)
 	if err == nil {
-		rest, err = io.Copy(io.Discard, whole)
+		_, err = io.Copy(io.Discard, whole)
 	}
 	sum := hex.EncodeToString(hash.Sum(nil))
 	switch {
-	case err == nil && rest > maxDigest, limited.n <= 0:
+	case err == nil && read.N <= 0, limited.n <= 0:
 		return errLong
 	case limited.err != nil && !errors.Is(limited.err, io.EOF):
 		return limited.err

@@ -72,6 +72,7 @@ func TestHTTP(t *testing.T) {
 		{"another digest", Check{Path: "/ok", MD5: "00"}, "the MD5 digest of the body is 4409bb950a3826c313c34b46b429ac84, want 00"},
 		{"digest without the text", Check{Path: "/ok", Body: "ill", MD5: "4409bb950a3826c313c34b46b429ac84"}, "the first 64 KiB of the body lack the wanted text"},
 		{"digest of a long body", Check{Path: "/endless", MD5: "00"}, "the body is longer than the 1 MiB that a digest may cover"},
+		{"digest and text of a long body", Check{Path: "/endless", Body: "filler", MD5: "00"}, "the body is longer than the 1 MiB that a digest may cover"},
 		{"text late in the body", Check{Path: "/late", Body: "filler needle"}, ""},
 		{"text beyond 64 KiB", Check{Path: "/too-late", Body: "needle"}, "the first 64 KiB of the body lack the wanted text"},
 		{"an interim answer first", Check{Path: "/early", Status: only(200), Body: "needle"}, ""},
