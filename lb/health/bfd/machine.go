@@ -140,7 +140,11 @@ func (m *machine) sends() bool {
 // wait returns the time to the next packet: shorter than the interval by a random part, so that
 // systems do not send in step.
 func (m *machine) wait(random float64) time.Duration {
-	interval := max(m.desired(), m.remote.minRx)
+	interval := m.desired()
+	if m.poll { // a longer one only when the peer knows it (RFC 5880, 6.8.3)
+		interval = min(interval, m.IdleTx)
+	}
+	interval = max(interval, m.remote.minRx)
 	least, most := 0.75, 1.0
 	if m.Multiplier == 1 {
 		most = 0.9

@@ -96,6 +96,23 @@ func TestIntervalChangesByPoll(t *testing.T) {
 	}
 }
 
+// TestLongerIntervalWaitsForThePeer has packets that are rarer when the session is up.
+func TestLongerIntervalWaitsForThePeer(t *testing.T) {
+	t.Parallel()
+	c := config()
+	c.MinTx = time.Minute
+	m := newMachine(c)
+	m.receive(peerPacket(m, Init), start)
+	if p := m.packet(false); !p.Poll || p.DesiredMinTx != time.Minute || m.wait(1) != time.Second {
+		t.Errorf("before the answer: %+v every %s", p, m.wait(1))
+	}
+	answer := peerPacket(m, Up)
+	answer.Final = true
+	if m.receive(answer, start); m.wait(1) != time.Minute {
+		t.Errorf("after the answer: every %s", m.wait(1))
+	}
+}
+
 func TestPollIsAnswered(t *testing.T) {
 	t.Parallel()
 	m := upMachine(t)
