@@ -1,6 +1,7 @@
 package announce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func (s *session) open(ctx context.Context, cfg bgp.Config) error {
 	defer cancel()
 	if !cfg.RouterID.IsValid() {
 		if !s.routerID.IsValid() {
-			id, err := ownAddress(cfg.Peers)
+			id, err := ownAddress(cfg.Peers, sourceTo)
 			if err != nil {
 				return err
 			}
@@ -95,8 +96,10 @@ func (s *session) open(ctx context.Context, cfg bgp.Config) error {
 	return err
 }
 
-// ownAddress returns the box's IPv4 address towards the first peer that has one.
-func ownAddress(peers []bgp.Peer) (netip.Addr, error) {
+// ownAddress returns the box's IPv4 address towards the first peer with IPv4 that it has a route to: a link that is down
+// keeps no other peer waiting.
+func ownAddress(peers []bgp.Peer, sourceTo func(netip.Addr) (netip.Addr, error)) (netip.Addr, error) {
+	var unreachable error
 	for _, p := range peers {
 		towards := p.Address
 		if p.Range.IsValid() {
@@ -108,14 +111,23 @@ func ownAddress(peers []bgp.Peer) (netip.Addr, error) {
 		if p.Source.IsValid() {
 			return p.Source, nil
 		}
-		c, err := net.Dial("udp4", netip.AddrPortFrom(towards, bgp.DefaultPort).String()) // sends nothing
-		if err != nil {
-			return netip.Addr{}, fmt.Errorf("find bgp.router_id, the box's own address towards peer %s: %w", p.Name, err)
+		own, err := sourceTo(towards)
+		if err == nil {
+			return own, nil
 		}
-		own, err := netip.ParseAddrPort(c.LocalAddr().String())
-		return own.Addr(), errors.Join(err, c.Close())
+		unreachable = cmp.Or(unreachable, fmt.Errorf("find bgp.router_id, the box's own address towards peer %s: %w", p.Name, err))
 	}
-	return netip.Addr{}, errors.New("no peer has an IPv4 address to derive bgp.router_id from: write router_id")
+	return netip.Addr{}, cmp.Or(unreachable, errors.New("no peer has an IPv4 address to derive bgp.router_id from: write router_id"))
+}
+
+// sourceTo returns the address that the routing table selects for packets to a router. It sends nothing.
+func sourceTo(router netip.Addr) (netip.Addr, error) {
+	c, err := net.Dial("udp4", netip.AddrPortFrom(router, bgp.DefaultPort).String())
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	own, err := netip.ParseAddrPort(c.LocalAddr().String())
+	return own.Addr(), errors.Join(err, c.Close())
 }
 
 // set gives the speaker changes, and reports whether it accepted them. since is the begin of their cause; zero is unknown.
@@ -124,7 +136,10 @@ func (s *session) set(changes map[netip.Prefix][]advertise.Path, since time.Time
 	if err != nil && status.ErrorText(err) != status.ErrorText(s.err) {
 		s.log.Error("routes not announced", "error", err)
 	}
-	if s.err = err; err != nil {
+	if err != nil || s.begun { // a speaker that can't start takes routes nevertheless
+		s.err = err
+	}
+	if err != nil {
 		return false
 	}
 	if s.announced != nil && !since.IsZero() {
