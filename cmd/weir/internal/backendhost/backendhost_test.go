@@ -247,6 +247,25 @@ func TestUndoContinuesAfterAFailure(t *testing.T) {
 	}
 }
 
+// TestAnotherSpecificationIsAppliedAfterAFailure has another program remove the first VIP before: the second one comes
+// nevertheless, and the failure is reported.
+func TestAnotherSpecificationIsAppliedAfterAFailure(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	h := f.host(t)
+	if _, err := h.Configure(t.Context(), spec("", "192.0.2.10")); err != nil {
+		t.Fatal(err)
+	}
+	f.fail = "address del 192.0.2.10"
+	second := spec("", "192.0.2.11")
+	if _, err := h.Configure(t.Context(), second); err == nil || !strings.Contains(err.Error(), f.fail) {
+		t.Errorf("%v", err)
+	}
+	if r := h.Check(t.Context(), second); !r.OK {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestSegmentsFitTheTunnel(t *testing.T) {
 	t.Parallel()
 	for tunnel, want := range map[string][2]int{"ipip": {1440, 1400}, "gre": {1436, 1396}, "gue": {1420, 1380}} {

@@ -140,7 +140,7 @@ func (h Host) Configured() (Spec, error) {
 }
 
 // Configure brings the specification into effect, and reverts what an earlier one needed and this
-// one does not. It returns the commands that it ran.
+// one does not. A failure of that keeps no new part waiting. It returns the commands that it ran.
 func (h Host) Configure(ctx context.Context, s Spec) (ran []string, err error) {
 	r, err := h.load()
 	if err != nil {
@@ -150,9 +150,8 @@ func (h Host) Configure(ctx context.Context, s Spec) (ran []string, err error) {
 	wanted := func(c change) bool {
 		return slices.ContainsFunc(steps, func(p step) bool { return p.what == c.What })
 	}
-	if ran, err = h.revert(ctx, &r, func(c change) bool { return !wanted(c) }); err != nil {
-		return ran, err
-	}
+	ran, reverted := h.revert(ctx, &r, func(c change) bool { return !wanted(c) })
+	defer func() { err = errors.Join(reverted, err) }()
 	r.Spec = s
 	for _, p := range steps {
 		if p.fault(ctx, h) == "" {
