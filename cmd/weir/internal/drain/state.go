@@ -196,7 +196,7 @@ func (s *State) Doc(delay time.Duration) *status.Drained {
 		doc.All = &box
 	}
 	for _, a := range s.set.VIPs() {
-		doc.VIPs = append(doc.VIPs, s.VIP(a, s.set.vips[a], delay))
+		doc.VIPs = append(doc.VIPs, s.VIP(a, s.Wanted().Since(a), delay))
 	}
 	return doc
 }

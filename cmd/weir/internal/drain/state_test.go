@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"weir/bgp/advertise"
+	"weir/cmd/weir/internal/status"
 )
 
 func TestADrainEndsDespiteAWrongClock(t *testing.T) {
@@ -30,6 +31,16 @@ func TestADrainEndsDespiteAWrongClock(t *testing.T) {
 		if got := next; tt.next == 0 && !got.IsZero() || tt.next != 0 && got != drainTime.Add(tt.next) {
 			t.Errorf("%s: next %s", tt.name, got)
 		}
+	}
+}
+
+func TestAVIPIsWithdrawnWithTheBoxThatDrainedBefore(t *testing.T) {
+	t.Parallel()
+	d := State{set: Set{}.With(drainTime).With(drainTime.Add(time.Minute), vipA)}
+	d.Advance(drainTime.Add(time.Minute), 10*time.Second, nil)
+	v := d.Doc(10 * time.Second).VIPs[0]
+	if want := drainTime.Add(10 * time.Second); v.Stage != status.Withdrawn || !v.Withdraws.Equal(want) {
+		t.Errorf("%s at %s, want withdrawn at %s", v.Stage, v.Withdraws, want)
 	}
 }
 
