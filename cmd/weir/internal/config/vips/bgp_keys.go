@@ -60,7 +60,7 @@ func bgpKeys(s *Speaker) []schema.Key {
 		{Path: "bgp.asn", To: &s.Speaker.ASN, Example: `64500`, Required: true, Min: 1, Max: maxUint32, Check: checkASN,
 			Doc: "The AS number of the box."},
 		{Path: "bgp.router_id", Type: schema.Text, Default: `""`,
-			Doc: "The BGP identifier of the box: an IPv4 address that is unique among its routers. \"\" means the box's own address towards its first IPv4 peer, " +
+			Doc: "The BGP identifier of the box: an IPv4 address that is unique among its routers. \"\" means the box's own address towards its first IPv4 peer with a route, " +
 				"so that several boxes can use one file."},
 		{Path: "bgp.listen_port", To: &s.Speaker.ListenPort, Default: `179`, Max: 65535,
 			Doc: "The port that peers connect to. 0 disables the listener, for instance where another BGP speaker uses the port. weir then only connects to " +
