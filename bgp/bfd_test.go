@@ -169,6 +169,7 @@ func TestBFDOfASilentRouterIsDown(t *testing.T) {
 	addr := loopback()
 	peer := Peer{Name: "r", Address: addr, BFD: BFD{Enabled: true}}
 	b := &sessions{log: slog.New(slog.DiscardHandler), changed: func() {}, sessions: map[netip.Addr]*session{}, peers: []Peer{peer}}
+	b.of(addr)
 	b.update(&api.Peer{State: &api.PeerState{NeighborAddress: addr.String()}, Timers: &api.Timers{}}, time.Now())
 	if s := b.sessions[addr]; s == nil || s.BFD.State != "down" {
 		t.Errorf("it is %+v", s)

@@ -98,3 +98,16 @@ func TestPendingRoutersAreRemoved(t *testing.T) {
 		t.Error("the router got a NOTIFICATION")
 	}
 }
+
+// A router that is gone when a poll gets to it in GoBGP's list leaves no session behind. One that waits still has to end.
+func TestAPollMakesNoSession(t *testing.T) {
+	t.Parallel()
+	b := &sessions{log: quietLog(), changed: func() {}, sessions: map[netip.Addr]*session{}}
+	b.configure([]Peer{Peer{Name: "rack", Range: prefix("127.0.0.0/8")}.WithDefaults(Config{ASN: boxASN})}, 0)
+	if got := b.update(polled(loopback(), 1, 0), time.Now()); got != await {
+		t.Errorf("the poll finds %d to do", got)
+	}
+	if len(b.sessions) > 0 {
+		t.Errorf("a router that GoBGP does not have stays: %+v", b.all(true))
+	}
+}

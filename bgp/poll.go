@@ -33,9 +33,13 @@ func (b *sessions) update(p *api.Peer, now time.Time) repair {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.of(addr)
-	if s == nil {
+	s := b.sessions[addr]
+	switch {
+	case s != nil:
+	case p.State.SessionState == api.PeerState_SESSION_STATE_ESTABLISHED:
 		return noRepair
+	default: // a router of a range that has just come, or is gone since GoBGP listed it: no event would remove its session
+		return await
 	}
 	sent := s.Messages.SentTotal
 	s.count(p.State.Messages)
