@@ -133,7 +133,8 @@ func (b *sessions) down(s *session, e *apiutil.WatchEventMessage_PeerEvent, at t
 	overLimit := e.Peer.State.AdminState == api.PeerState_ADMIN_STATE_PFX_CT
 	// With BFD always: the router may end its BFD session with this one, as BIRD does.
 	// GoBGP would then reset the next session, and so on.
-	s.recreate = !s.Range.IsValid() && !overLimit && (s.BFD.Enabled || at.Sub(s.Since) >= b.recreateAfter)
+	removed := e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_UNSPECIFIED // by weir, which has a new one
+	s.recreate = !s.Range.IsValid() && !overLimit && !removed && (s.BFD.Enabled || at.Sub(s.Since) >= b.recreateAfter)
 	why := s.Down
 	if !s.downKnown {
 		why = reason(e.Peer.State.DisconnectReason, s)

@@ -191,6 +191,23 @@ func TestAReturningSessionReportsPreservedForwarding(t *testing.T) {
 	}
 }
 
+// A reload that changes a peer makes it once. A second one, as after a lost session, would cost the router its next
+// connection.
+func TestAChangedPeerIsMadeOnce(t *testing.T) {
+	parallel(t)
+	r, b := newReturning(t)
+	r.establish(capIPv4, capAS4, capRestart)
+	b.established("r")
+	b.configure(func(c *Config) { c.Peers[0].Hold = 30 * time.Second })
+	if got, want := r.over(), "cease: peer de-configured"; got != want {
+		t.Errorf("the router sees %q, want %q", got, want)
+	}
+	_, values := capabilities(t, r.establish(capIPv4, capAS4, capRestart))
+	if restarting := values[64][0]&0x80 != 0; restarting {
+		t.Errorf("graceful restart is % x: the peer was created again", values[64])
+	}
+}
+
 // A box without IPv4 addresses announces IPv4 routes all the same, to who takes that.
 func TestIPv4RoutesWithIPv6NextHops(t *testing.T) {
 	parallel(t)
