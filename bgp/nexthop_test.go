@@ -35,3 +35,31 @@ func TestNextHopOfAnotherInterface(t *testing.T) {
 		}
 	}
 }
+
+// A reload keeps a next hop that is unknown at the moment, as a poll does, unless the peer has another session now.
+func TestAReloadKeepsUnknownNextHops(t *testing.T) {
+	t.Parallel()
+	p := Peer{Name: "r", Address: loopback(), ASN: routerASN, Source: netip.MustParseAddr("192.0.2.9")}
+	hop := netip.MustParseAddr("2001:db8::9")
+	for what, c := range map[string]struct {
+		change func(*Peer)
+		want   netip.Addr
+	}{
+		"nothing":          {func(*Peer) {}, hop},
+		"the prefix limit": {func(p *Peer) { p.MaxPrefixes = 5 }, hop},
+		"the source":       {func(p *Peer) { p.Source = netip.MustParseAddr("192.0.2.10") }, netip.Addr{}},
+	} {
+		e := newEngine(quietLog(), newSpeaker(quietLog()).sessions)
+		e.next.hops = map[string]hops{}
+		addrs := []netip.Addr{p.Source, hop}
+		e.next.interfaces = func() [][]netip.Addr { return [][]netip.Addr{addrs} }
+		e.setActivePeers([]Peer{p})
+		addrs = addrs[:1] // its address of IPv6 is not ready
+		changed := p
+		c.change(&changed)
+		e.setActivePeers([]Peer{changed})
+		if got := e.next.hops["r"].v6.addr; got != c.want {
+			t.Errorf("a change of %s leaves the next hop %s, want %s", what, got, c.want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -11,12 +12,17 @@ import (
 
 // setActivePeers sets the peers that policies are made for.
 func (e *engine) setActivePeers(peers []Peer) {
-	e.peers = peers
 	e.sessions.configure(peers, e.cfg.GracefulRestart)
 	on := e.next.interfaces()
 	for _, p := range peers {
-		e.next.hops[p.Name] = nextHops(p, sessionInterface(p, on), e.next.refused[p.Name])
+		session, refused := sessionInterface(p, on), e.next.refused[p.Name]
+		now := nextHops(p, session, refused)
+		if slices.ContainsFunc(e.peers, p.hasHopsOf) {
+			now = now.keepKnown(e.next.hops[p.Name].except(session, on), refused)
+		}
+		e.next.hops[p.Name] = now
 	}
+	e.peers = peers
 	e.table.version++
 }
 
@@ -64,6 +70,11 @@ func (e *engine) setPeers(cfg Config) error {
 func (p Peer) sameSession(q Peer) bool {
 	p.BFD, p.NextHops, p.ConnectRetry, p.MaxPrefixes = q.BFD, q.NextHops, q.ConnectRetry, q.MaxPrefixes
 	return p == q && !p.Range.IsValid()
+}
+
+// hasHopsOf reports whether the next hops of an earlier form of p stay.
+func (p Peer) hasHopsOf(was Peer) bool {
+	return was == p || was.sameSession(p) && was.NextHops == p.NextHops
 }
 
 // updatePeer changes a peer without a new session.
