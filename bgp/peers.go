@@ -58,7 +58,9 @@ func (e *engine) setPeers(cfg Config) error {
 	e.setActivePeers(wanted)
 	errs = append(errs, e.syncPolicies())
 	for _, p := range eased {
-		errs = append(errs, e.updatePeer(p))
+		err := e.updatePeer(p)
+		e.known.missing[p.Name] = err != nil // GoBGP has the former one
+		errs = append(errs, err)
 	}
 	for _, p := range fresh {
 		errs = append(errs, e.addPeer(p, false))

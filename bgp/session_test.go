@@ -392,3 +392,37 @@ func TestARangeOfAnyASNHasInternalRouters(t *testing.T) {
 	line = "192.0.2.%d/32 med 0 origin 0 path [] pref %d via " + b.addr.String()
 	in.has(fmt.Sprintf(line, 1, 100), fmt.Sprintf(line, 2, 150), fmt.Sprintf(line, 3, 0))
 }
+
+// A peer that GoBGP refused, or did not change, is retried.
+func TestMissingPeersAreRetried(t *testing.T) {
+	parallel(t)
+	e := newEngine(quietLog(), newSpeaker(quietLog()).sessions)
+	c := Config{ASN: boxASN, RouterID: loopback(), Peers: []Peer{{Name: "r", Address: loopback(), ASN: routerASN, Passive: true}}}
+	must(t, e.do(job{config: &c}))
+	defer func() { must(t, e.stop(false)) }()
+	address := c.Peers[0].Address.String()
+	remove := func() { must(t, e.gobgp.DeletePeer(t.Context(), &api.DeletePeerRequest{Address: address})) }
+	has := func(want bool) {
+		t.Helper()
+		got := false
+		must(t, e.gobgp.ListPeer(t.Context(), &api.ListPeerRequest{Address: address}, func(*api.Peer) { got = true }))
+		if got != want {
+			t.Errorf("GoBGP has the peer: %t, want %t", got, want)
+		}
+	}
+	remove()
+	e.known.missing["r"] = true // as after a refusal
+	must(t, e.do(job{look: true}))
+	has(true)
+
+	remove()
+	changed := c
+	changed.Peers = []Peer{c.Peers[0]}
+	changed.Peers[0].MaxPrefixes = 5
+	if err := e.do(job{config: &changed}); err == nil {
+		t.Error("a peer that GoBGP does not have was changed")
+	}
+	has(false)
+	must(t, e.do(job{config: &changed}))
+	has(true)
+}

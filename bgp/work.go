@@ -178,13 +178,19 @@ func (e *engine) poll() error {
 	return errors.Join(errs...)
 }
 
-// recreateLost creates GoBGP's peers of lost sessions again, for three reasons. Only a new
+// recreateLost creates missing peers, and GoBGP's peers of lost sessions again, for three reasons. Only a new
 // one announces to a router that kept the routes that they still hold (the F bit, RFC
 // 4724), so that it does not drop them for a moment. An old one with a pending BFD reset
 // would reset the next session. And a new one connects at once.
 func (e *engine) recreateLost() error {
 	var errs []error
-	for _, p := range e.sessions.lost() {
+	lost := e.sessions.lost()
+	for _, p := range e.peers {
+		if e.known.missing[p.Name] && !slices.Contains(lost, p) {
+			lost = append(lost, p)
+		}
+	}
+	for _, p := range lost {
 		e.panics.changing = true
 		e.removePeer(p)
 		errs = append(errs, e.addPeer(p, true))
