@@ -92,8 +92,8 @@ func newSpeaker(log *slog.Logger) *Speaker {
 // Configure applies cfg. Only differences matter: an equal Peer keeps its session. One with
 // an address also keeps it if only BFD, next hops, the prefix limit or the connect retry
 // changed, but a change of BFD makes GoBGP silent for 1 s, and then the router may end both
-// sessions. Other peers are reset one by one. A change of the ASN, the router ID or the listener restarts all
-// sessions, with routes kept.
+// sessions. Other peers are reset one by one, and all if GracefulRestart changes. A change of the ASN, the router ID
+// or the listener restarts all sessions, with routes kept.
 //
 // Set everything that must be announced before the first Configure: routers that kept the
 // routes over a restart drop those that are not announced again (RFC 4724).

@@ -55,8 +55,9 @@ var announcedKinds = []string{"LoadBalancer", "ExternalIP", "ClusterIP", config.
 func bgpKeys(s *Speaker) []schema.Key {
 	return []schema.Key{
 		{Path: "bgp", Type: schema.Table,
-			Doc: "Announces the served VIPs to routers via BGP. weir accepts no routes. A reload that changes a peer resets its session. A change of asn, " +
-				"router_id or the listener resets all sessions. Only adding or removing [bgp] needs a restart."},
+			Doc: "Announces the served VIPs to routers via BGP. weir accepts no routes. A reload that changes a peer resets its session. One with an " +
+				"address keeps it if only next hops, connect_retry or max_prefixes differ. A change of asn, router_id, graceful_restart or the listener " +
+				"resets all sessions. Only adding or removing [bgp] needs a restart."},
 		{Path: "bgp.asn", To: &s.Speaker.ASN, Example: `64500`, Required: true, Min: 1, Max: maxUint32, Check: checkASN,
 			Doc: "The AS number of the box."},
 		{Path: "bgp.router_id", Type: schema.Text, Default: `""`,
