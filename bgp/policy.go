@@ -150,9 +150,22 @@ func (c *class) policy(name string, peers []Peer, hops map[string]hops) *api.Pol
 		if wanted && hop.known() {
 			st.Actions = actions(p, path, hop)
 		}
+		if p.ASN == 0 && st.Actions.AsPrepend != nil { // internal routers would detect a loop
+			path.Prepend = 0
+			policy.Statements = append(policy.Statements, internal(st, actions(p, path, hop)))
+		}
 		policy.Statements = append(policy.Statements, st)
 	}
 	return policy
+}
+
+// internal returns st for the internal routers of a range of any ASN, with other actions. Only their AS path is empty.
+func internal(st *api.Statement, a *api.Actions) *api.Statement {
+	c := st.Conditions
+	return &api.Statement{Name: st.Name + ".internal", Actions: a, Conditions: &api.Conditions{
+		NeighborSet: c.NeighborSet, RouteType: c.RouteType, MedEq: c.MedEq,
+		AsPathLength: &api.AsPathLength{Type: api.Comparison_COMPARISON_EQ, Length: 0},
+	}}
 }
 
 func actions(p Peer, path advertise.Path, hop nextHop) *api.Actions {

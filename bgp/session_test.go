@@ -379,6 +379,7 @@ func TestARangeOfAnyASNHasInternalRouters(t *testing.T) {
 		prefix("192.0.2.1/32"): to("rack"),
 		prefix("192.0.2.2/32"): path(advertise.Path{LocalPref: advertise.MetricOf(150)}),
 		prefix("192.0.2.3/32"): path(advertise.Path{LocalPref: advertise.MetricOf(0)}),
+		prefix("192.0.2.4/32"): path(advertise.Path{Prepend: 1}),
 	})
 	b.configure(func(c *Config) {
 		c.ListenPort, c.ListenAddrs = freePort(t, b.addr), []netip.Addr{b.addr}
@@ -387,10 +388,10 @@ func TestARangeOfAnyASNHasInternalRouters(t *testing.T) {
 	for _, r := range []*router{in, out} {
 		r.expect(b.addr, boxASN, r.connecting(b))
 	}
-	line := "192.0.2.%d/32 med 0 origin 0 path [65001] via " + b.addr.String()
-	out.has(fmt.Sprintf(line, 1), fmt.Sprintf(line, 2), fmt.Sprintf(line, 3))
+	line := "192.0.2.%d/32 med 0 origin 0 path [65001%s] via " + b.addr.String()
+	out.has(fmt.Sprintf(line, 1, ""), fmt.Sprintf(line, 2, ""), fmt.Sprintf(line, 3, ""), fmt.Sprintf(line, 4, " 65001"))
 	line = "192.0.2.%d/32 med 0 origin 0 path [] pref %d via " + b.addr.String()
-	in.has(fmt.Sprintf(line, 1, 100), fmt.Sprintf(line, 2, 150), fmt.Sprintf(line, 3, 0))
+	in.has(fmt.Sprintf(line, 1, 100), fmt.Sprintf(line, 2, 150), fmt.Sprintf(line, 3, 0), fmt.Sprintf(line, 4, 100))
 }
 
 // A peer that GoBGP refused, or did not change, is retried.
