@@ -14,6 +14,7 @@ import (
 type Leftovers struct {
 	done bool
 	left int
+	err  string    // of the last check
 	next time.Time // of the next check
 	cut  time.Time // end of the last connections; zero before the first check
 	end  time.Time // removal of everything; zero before the first check
@@ -46,9 +47,13 @@ func (o *Leftovers) Forget(ctx context.Context, kernel Forgetter, takenOver func
 	over := !now.Before(o.end)
 	left, err := kernel.ForgetOther(ctx, func(f lb.Frontend) bool { return over || taken()(f) }, !now.Before(o.cut))
 	o.next = now.Add(leftoversEvery)
+	before := o.err
+	o.err = ""
 	switch {
 	case err != nil:
-		log.Error("leftovers of the other mode not removed; retrying", "error", err)
+		if o.err = err.Error(); o.err != before {
+			log.Error("leftovers of the other mode not removed; retrying", "error", err)
+		}
 	case left == 0:
 		o.done, o.next = true, time.Time{}
 	case left != o.left:
