@@ -130,8 +130,8 @@
 // around the VIPs, so other traffic does not wake the process. A flood for the VIPs
 // themselves is read at 20,000 frames a second (4 % of a processor). The rest is dropped
 // in a buffer of 1 MB and counted (ReceiveDrops), as is a frame that makes weir panic. The
-// log has at most one line a second for each interface. Interfaces are followed by
-// rtnetlink and checked every 5 s.
+// log has at most one line a second for each interface, and six a minute about other
+// hosts. Interfaces are followed by rtnetlink and checked every 5 s.
 //
 // # Limits
 //

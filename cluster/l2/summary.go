@@ -10,9 +10,10 @@ import (
 // summary logs the state of claims: by numbers, since there may be thousands, and at most
 // once a second for each interface. Foreign hosts are logged one by one.
 type summary struct {
-	log    *slog.Logger
-	logged map[string]stateCounts
-	last   time.Time
+	log     *slog.Logger
+	logged  map[string]stateCounts
+	last    time.Time
+	foreign time.Time // when foreign hosts were last logged
 }
 
 // stateCounts are numbers of bindings by state.
@@ -20,6 +21,8 @@ type stateCounts [Answered + 1]int
 
 const (
 	logInterval = time.Second
+	// foreignInterval is that of foreign hosts: one host can use any number of MAC addresses.
+	foreignInterval = time.Minute
 	// maxLoggedForeign uses of foreign hosts are logged one by one, the rest as a number.
 	maxLoggedForeign = 5
 )
@@ -31,8 +34,11 @@ func (n *summary) write(a *Answerer) (next time.Time) {
 	if due := n.last.Add(logInterval); now.Before(due) {
 		return due
 	}
-	foreign, counted := n.take(a)
+	foreign, counted := n.take(a, now)
 	logged := len(foreign) > 0
+	if logged {
+		n.foreign = now
+	}
 	for i, s := range foreign {
 		if i == maxLoggedForeign {
 			n.log.Warn("more VIPs used by other hosts", "vips", len(foreign)-i)
@@ -59,18 +65,30 @@ func (n *summary) write(a *Answerer) (next time.Time) {
 	}
 	n.logged = counted
 	if !logged {
-		return time.Time{}
+		return n.due(a)
 	}
 	n.last = now
 	return now.Add(logInterval)
 }
 
-func (n *summary) take(a *Answerer) ([]foreignUse, map[string]stateCounts) {
+// due returns when the foreign hosts that wait are logged; the zero Time if there is none.
+func (n *summary) due(a *Answerer) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	foreign := a.engine.foreign
-	a.engine.foreign = nil
-	counted := map[string]stateCounts{}
+	if len(a.engine.foreign) == 0 {
+		return time.Time{}
+	}
+	return n.foreign.Add(foreignInterval)
+}
+
+// take returns the foreign hosts to log now, and the numbers of bindings.
+func (n *summary) take(a *Answerer, now time.Time) (foreign []foreignUse, counted map[string]stateCounts) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if now.Sub(n.foreign) >= foreignInterval {
+		foreign, a.engine.foreign = a.engine.foreign, nil
+	}
+	counted = map[string]stateCounts{}
 	for name, l := range a.engine.links {
 		counted[name] = l.count
 	}
