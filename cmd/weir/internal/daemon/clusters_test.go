@@ -117,7 +117,7 @@ func TestLatencyIsOfProgrammedServices(t *testing.T) {
 		b.target.rec = lb.NewReconciler(kernel, lb.Options{Base: base, Guards: guards}, "prod")
 		say := func(services ...lb.Service) {
 			b.target.rec.Update(lb.Update{Source: "prod", Put: services, Synced: true})
-			b.sources.latency.Add(map[lb.ServiceID]time.Time{shop("s1"): time.Now()})
+			b.sources.latency.Add(lb.Update{Triggered: map[lb.ServiceID]time.Time{shop("s1"): time.Now()}})
 		}
 		counted := func(what string, want uint64, sum float64) {
 			t.Helper()

@@ -35,7 +35,7 @@ func (c *sources) receive() bool {
 			apply = c.target.rec.UpdateUnguarded
 		}
 		c.update(u.Update, apply)
-		c.latency.Add(u.Triggered)
+		c.latency.Add(u.Update)
 	}
 	return c.applyNode() || len(updates) > 0
 }

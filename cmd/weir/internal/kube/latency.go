@@ -17,9 +17,12 @@ type Latency struct {
 	pending map[lb.ServiceID]time.Time // the first change of each Service
 }
 
-// Add adds the changes of an update.
-func (l *Latency) Add(triggered map[lb.ServiceID]time.Time) {
-	for id, at := range triggered {
+// Add adds the changes of an update. Those of a removed Service end without a measurement.
+func (l *Latency) Add(u lb.Update) {
+	for _, id := range u.Delete {
+		delete(l.pending, id)
+	}
+	for id, at := range u.Triggered {
 		if _, waits := l.pending[id]; waits || !at.After(l.Since) || len(l.pending) >= maxPending {
 			continue
 		}
