@@ -24,6 +24,7 @@ type Cluster struct {
 	file        *snapshotFile
 	events      *eventWriter
 
+	noted chan struct{} // notes differ
 	mu    sync.Mutex
 	notes []lb.Note // by Report
 }
@@ -32,7 +33,7 @@ type Cluster struct {
 // which Status reports.
 func New(cfg Config, log *slog.Logger) *Cluster {
 	log = log.With("cluster", cfg.Name)
-	c := &Cluster{cfg: cfg, timing: defaultTiming.faster(hurry), events: newEventWriter(cfg)}
+	c := &Cluster{cfg: cfg, timing: defaultTiming.faster(hurry), events: newEventWriter(cfg), noted: make(chan struct{}, 1)}
 	c.store = newStore(&c.cfg, most)
 	c.out = newOutbox(&c.cfg, c.store.notify)
 	unsaved := make(chan struct{}, 1)
@@ -49,7 +50,7 @@ func New(cfg Config, log *slog.Logger) *Cluster {
 	}
 	c.translation = &translation{
 		cfg: &c.cfg, log: log, timing: &c.timing, store: c.store, conn: c.conn, out: c.out,
-		unsaved: unsaved, synced: c.writeEvents, usage: newUsage(cfg.budget()),
+		unsaved: unsaved, synced: func() { signal(c.noted) }, usage: newUsage(cfg.budget()),
 	}
 	c.file = &snapshotFile{cfg: &c.cfg, log: log, timing: &c.timing, store: c.store, conn: c.conn, out: c.out, unsaved: unsaved}
 	return c
@@ -95,6 +96,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	var tasks sync.WaitGroup
 	tasks.Go(func() { c.conn.run(ctx) })
 	tasks.Go(func() { c.events.run(ctx) })
+	tasks.Go(func() { c.followNotes(ctx) })
 	left := false
 	tasks.Go(func() { left = c.file.run(ctx) })
 	c.translation.run(ctx)
@@ -157,33 +159,40 @@ func (c *Cluster) connected() bool {
 // again when its text changes. It returns at once.
 func (c *Cluster) Report(notes []lb.Note) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.notes = slices.Clone(notes)
-	c.queueEvents()
+	c.mu.Unlock()
+	signal(c.noted)
 }
 
-// writeEvents writes the Notes of the last Report again, after the API server has reported
-// more Services.
-func (c *Cluster) writeEvents() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queueEvents()
+// followNotes queues Events after a Report, and after the API server has reported all Services, until
+// ctx ends. It waits for translations.
+func (c *Cluster) followNotes(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.noted:
+			c.queueEvents()
+		}
+	}
 }
 
 // queueEvents queues the Notes about Services that the API server has reported. The others
-// follow when it has. c.mu is held throughout: of two callers, the one with the older Notes
-// must not be the last to queue.
+// follow when it has.
 func (c *Cluster) queueEvents() {
 	if !c.cfg.Events {
 		return
 	}
-	keys := make([]key, len(c.notes))
-	for i, n := range c.notes {
+	c.mu.Lock()
+	notes := c.notes // Report replaces it
+	c.mu.Unlock()
+	keys := make([]key, len(notes))
+	for i, n := range notes {
 		keys[i] = key{n.Service.Namespace, n.Service.Name}
 	}
 	uids := c.store.uids(keys)
 	var about []subject
-	for i, n := range c.notes {
+	for i, n := range notes {
 		if uid, ok := uids[keys[i]]; ok && n.Service.Source == c.cfg.Name && !byProvider(n.Reason) {
 			about = append(about, subject{key: keys[i], uid: uid, reason: n.Reason, text: forTenant(n.Text, n.Service)})
 		}

@@ -3,9 +3,9 @@ package k8ssync
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -109,21 +109,25 @@ func TestEventsOfAStaleClusterFollowLater(t *testing.T) {
 	eventually(t, "written", func() bool { return len(s.written()) == 1 })
 }
 
-// The translation writes the Notes again when it is synced, at the same time as Report.
-func TestReportBesideTranslationIsNotLost(t *testing.T) {
+// The loop of the daemon calls these methods. A translation takes seconds in a big cluster.
+func TestNoMethodWaitsForATranslation(t *testing.T) {
 	c := testCluster(t, newAPIServer(t), func(cfg *Config) { cfg.Events = true })
-	web := key{"shop", "web"}
-	c.store.live.services[web] = &service{UID: "1"}
-	for i := range 2000 {
-		var both sync.WaitGroup
-		both.Go(c.writeEvents)
-		text := fmt.Sprint(i)
-		both.Go(func() { c.Report([]lb.Note{note("web", lb.Conflict, text)}) })
-		both.Wait()
-		if q := c.events.queue; len(q) != 1 || q[0].text != text {
-			t.Fatalf("report %d: queued %v", i, q)
-		}
+	c.store.mu.Lock() // as during a translation
+	done := make(chan struct{})
+	go func() {
+		c.Report([]lb.Note{note("web", lb.Conflict, "a")})
+		c.Refuse(Refused{Peers: map[netip.Addr]string{netip.MustParseAddr("192.0.2.1"): "a router"}})
+		c.Provide(pool198)
+		c.store.unsubscribe(c.store.subscribe(func() {}))
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("it waits")
 	}
+	c.store.mu.Unlock()
+	<-done
 }
 
 func TestForbiddenEventsAreHarmless(t *testing.T) {

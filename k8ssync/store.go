@@ -16,15 +16,18 @@ type store struct {
 	live *objects
 	// generation counts how often changes were taken for translation.
 	generation uint64
+	// started is the start by the wall clock, to compare with times of objects.
+	started time.Time
+
+	// inputsMu is of the fields below. mu is held for as long as a translation lasts: seconds in a
+	// big cluster.
+	inputsMu sync.Mutex
 	// refused and provided are Config.Refused and Config.Provided as they are now.
 	// reconfigured is set when they have changed since the last translation.
 	refused      Refused
 	provided     Provided
 	reconfigured bool
-	// started is the start by the wall clock, to compare with times of objects.
-	started time.Time
-
-	subscriber atomic.Pointer[subscription]
+	subscriber   atomic.Pointer[subscription]
 }
 
 // skew is how far the clock of a cluster may be ahead of the box's.
@@ -107,12 +110,21 @@ func (s *store) hasRoom() bool {
 
 // configure changes inputs of the translation; change reports whether they differ.
 func (s *store) configure(change func() bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.inputsMu.Lock()
+	defer s.inputsMu.Unlock()
 	if change() {
 		s.reconfigured = true
 		signal(s.wake)
 	}
+}
+
+// inputs returns the inputs of a translation beside the objects, and whether they have changed since
+// the last call.
+func (s *store) inputs() (refused Refused, provided Provided, sub *subscription, changed bool) {
+	s.inputsMu.Lock()
+	defer s.inputsMu.Unlock()
+	changed, s.reconfigured = s.reconfigured, false
+	return s.refused, s.provided, s.subscriber.Load(), changed
 }
 
 // subscribe returns a subscription, which begins with all Services, and replaces that of

@@ -128,8 +128,9 @@ func (t *translation) begin(o *objects, whole bool) changes {
 	if whole {
 		t.from, t.env = o, newEnv(t.cfg)
 	}
-	if whole || s.reconfigured {
-		t.env.refused, t.env.provided, s.reconfigured, ch.nodes = s.refused, s.provided, false, true
+	refused, provided, sub, changed := s.inputs()
+	if whole || changed {
+		t.env.refused, t.env.provided, ch.nodes = refused, provided, true
 	}
 	if ch.nodes {
 		t.env.setNodes(o.allNodes())
@@ -140,7 +141,7 @@ func (t *translation) begin(o *objects, whole bool) changes {
 	if ch.nodes || len(ch.dirty) > 0 {
 		s.generation++
 	}
-	if sub := s.subscriber.Load(); sub != nil {
+	if sub != nil {
 		if ch.nodes {
 			sub.exclude(slices.Concat(slices.Collect(maps.Keys(t.env.nodeAddrs)), slices.Collect(maps.Keys(t.env.refused.Peers)),
 				slices.Collect(maps.Keys(t.env.refused.Backends))))
@@ -168,7 +169,7 @@ func (t *translation) remember() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	t.env = newEnv(t.cfg)
-	t.env.refused, t.env.provided = t.store.refused, t.store.provided
+	t.env.refused, t.env.provided, _, _ = t.store.inputs() // the whole translation that follows needs no change
 	t.env.setNodes(t.saved.allNodes())
 	all := make(map[key]struct{}, len(t.saved.services))
 	for k := range t.saved.services {
