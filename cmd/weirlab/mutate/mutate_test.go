@@ -46,7 +46,7 @@ var mutations = []mutation{
 	{"a VIP uses backends of both families", "lb/forward.go",
 		"if FamilyOf(be.Addr.Addr()) == clients {", "if false {", "TestMixedFamilies"},
 	{"operations run in reverse order", "lb/order.go",
-		"cmp.Compare(a.step, b.step)", "cmp.Compare(b.step, a.step)", "TestLawNoStepLetsTrafficLandWrong"},
+		"copy(ops, sorted)", "slices.Reverse(sorted)\n\tcopy(ops, sorted)", "TestLawNoStepLetsTrafficLandWrong"},
 	{"backends are removed before their successors are there", "lb/order.go",
 		"{stepReal, stepDropReal}", "{stepReal, stepInner}", "TestLawNoStepLetsTrafficLandWrong"},
 	{"an operation that failed counts as done", "lb/apply.go",
