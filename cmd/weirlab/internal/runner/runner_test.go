@@ -87,8 +87,9 @@ func TestJudge(t *testing.T) {
 		{"passed", "--- PASS: TestOne (1.00s)\n    --- PASS: TestOne/a (0.50s)\nPASS\n", nil, Passed, "", Counts{Passed: 2}},
 		{"failed", "--- FAIL: TestOne (1.00s)\nFAIL\n", errors.New("exit status 1"), Failed, "exit status 1", Counts{Failed: 1}},
 		{"never ran", "PASS\n", nil, Failed, "its process ended well, but TestOne reported no end", Counts{Failed: 1}},
-		{"another of its name", "--- PASS: TestOneMore (1.00s)\nPASS\n", nil, Failed, "its process ended well, but TestOne reported no end", Counts{Passed: 1, Failed: 1}},
+		{"another of its name", "--- PASS: TestOneMore (1.00s)\nPASS\n", nil, Failed, "its process ended well, but TestOne reported no end", Counts{Failed: 1}},
 		{"ended in the middle", "=== RUN   TestOne\n--- PASS: TestOne (0.00s)\n", errors.New("signal: killed"), Failed, "signal: killed", Counts{Passed: 1, Failed: 1}},
+		{"passed, with a program's tests", "    a_test.go:7: go test:\n        --- FAIL: FuzzOther (2.07s)\n        --- PASS: TestOneMore (0.10s)\n--- PASS: TestOne (2.00s)\nPASS\n", nil, Passed, "", Counts{Passed: 1}},
 		{"skipped", "    a_test.go:7: SKIPPED, NO LAB: no root\n--- SKIP: TestOne (0.00s)\nPASS\n", nil, Skipped, "SKIPPED, NO LAB: no root", Counts{Skipped: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

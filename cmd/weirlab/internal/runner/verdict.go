@@ -51,10 +51,14 @@ var (
 	hardFault   = regexp.MustCompile(`(?m)^panic: |^fatal error: |WARNING: DATA RACE|` + WrongAnswer)
 )
 
-// judge reads what a test's process printed. failed is its end; nil is exit code 0.
+// judge reads what a test's process printed. failed is its end; nil is exit code 0. Tests of a program that
+// the test started count as its output.
 func judge(t Test, output string, failed error) (o Outcome, why string, c Counts) {
 	own := ""
 	for _, m := range verdictLine.FindAllStringSubmatch(output, -1) {
+		if name, _, _ := strings.Cut(m[2], "/"); name != t.Name {
+			continue
+		}
 		switch m[1] {
 		case "PASS":
 			c.Passed++
