@@ -370,7 +370,7 @@ func TestBothFamiliesOverIPv6(t *testing.T) {
 func TestARangeOfAnyASNHasInternalRouters(t *testing.T) {
 	parallel(t)
 	if oneAtATime {
-		t.Skip("GoBGP has a race of its own where it takes any ASN")
+		t.Skip("SKIPPED: GoBGP has a race of its own where it takes any ASN; make test runs it without the race detector")
 	}
 	in, out := newRouter(t, boxASN), newRouter(t, routerASN)
 	b := newBox(t)
