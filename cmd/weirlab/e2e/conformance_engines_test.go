@@ -178,6 +178,14 @@ func (e *kubeProxyEngine) stop(t testing.TB) {
 	e.proxy = nil
 }
 
+// renew starts kube-proxy in a kernel without virtual servers: some that it leaves would answer the next check.
+func (e *kubeProxyEngine) renew(t testing.TB) {
+	t.Helper()
+	e.stop(t)
+	e.c.box.Must(t, "ipvsadm", "-C")
+	e.start(t, *e.c.options)
+}
+
 func (e *kubeProxyEngine) restart(t testing.TB) {
 	t.Helper()
 	must(t, e.proxy.Signal(syscall.SIGTERM))

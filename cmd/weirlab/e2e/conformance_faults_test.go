@@ -277,7 +277,7 @@ func checkStart(k *kubeKit) {
 	services := 2000
 	switch {
 	case k.engine.name() == peerMode:
-		services, k.note = 200, " (200 Services)" // more take it ten minutes
+		services, k.note = 50, " (50 Services)" // it needs more than two minutes for 200
 	case os.Getenv(comparing) == "":
 		services, k.note = 500, " (500 Services)" // make conformance has all of them
 	}

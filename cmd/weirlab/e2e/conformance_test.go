@@ -22,6 +22,7 @@ import (
 
 	table "weir/cmd/weirlab/internal/conformance"
 	"weir/cmd/weirlab/internal/known"
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -269,7 +270,12 @@ func (c *conformance) putOne(t *testing.T, e engine, ch claim) (faults []string,
 		}()
 		ch.run(k)
 	}()
-	c.forget(t, e)
+	err := c.forgotten(t, e)
+	if peer, ok := e.(*kubeProxyEngine); ok && err != nil {
+		peer.renew(t)
+		return append(k.faults, fmt.Sprintf("after the check: %v", err)), k.note
+	}
+	must(t, err)
 	return k.faults, k.note
 }
 
@@ -299,9 +305,15 @@ func (k *kubeKit) without(objects ...object) {
 	}
 }
 
-// forget deletes all objects of a check, and waits until none is served: the next check must
-// not meet them.
+// forget is forgotten for an engine that must not fail.
 func (c *conformance) forget(t testing.TB, e engine) {
+	t.Helper()
+	must(t, c.forgotten(t, e))
+}
+
+// forgotten deletes all objects of a check, and waits until none is served: the next check must
+// not meet them.
+func (c *conformance) forgotten(t testing.TB, e engine) error {
 	t.Helper()
 	ctx := within(t, 2*time.Minute)
 	if len(c.made) > 0 {
@@ -313,12 +325,13 @@ func (c *conformance) forget(t testing.TB, e engine) {
 		}
 		clear(c.made)
 	}
-	eventually(t, time.Minute, func() error {
+	_, err := traffic.Eventually(context.WithoutCancel(t.Context()), time.Minute, func(context.Context) error {
 		if served := e.served(t); len(served) > 0 {
 			return fmt.Errorf("%s still serves %v", e.name(), served)
 		}
 		return nil
 	})
+	return err
 }
 
 // each does something with all objects, several at a time.
