@@ -86,7 +86,9 @@ func (e *weirEngine) served(t testing.TB) []string {
 			Servers                []struct{ Weight int }
 		}
 	}
-	must(t, e.c.relay.get(ctx, "/services", &doc))
+	if err := e.c.relay.get(ctx, "/services", &doc); err != nil {
+		return []string{err.Error()} // the deletion of thousands of Services takes its loop tens of seconds
+	}
 	var served []string
 	for _, f := range doc.Frontends {
 		for _, s := range f.Servers {

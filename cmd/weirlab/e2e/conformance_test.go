@@ -325,7 +325,7 @@ func (c *conformance) forget(t testing.TB, e engine) {
 // not meet them.
 func (c *conformance) forgotten(t testing.TB, e engine) error {
 	t.Helper()
-	ctx := within(t, 2*time.Minute)
+	ctx := within(t, 3*time.Minute)
 	if len(c.made) > 0 {
 		for _, all := range []struct {
 			client rest.Interface
@@ -335,7 +335,7 @@ func (c *conformance) forgotten(t testing.TB, e engine) error {
 		}
 		clear(c.made)
 	}
-	_, err := traffic.Eventually(context.WithoutCancel(t.Context()), time.Minute, func(context.Context) error {
+	_, err := traffic.Eventually(context.WithoutCancel(t.Context()), 2*time.Minute, func(context.Context) error {
 		if served := e.served(t); len(served) > 0 {
 			return fmt.Errorf("%s still serves %v", e.name(), served)
 		}
