@@ -72,12 +72,12 @@ func (c *churn) note(format string, args ...any) {
 	c.t.Logf("%s: %s", c.now(), fmt.Sprintf(format, args...))
 }
 
-// boxActor cuts the power of boxes and ends daemons, one at a time. Those of one half of the run are box1's: the
-// daemon of the other one lives long enough for a slope.
+// boxActor cuts the power of boxes and ends daemons, one at a time. In a long run all are box1's: the daemon of box2
+// lives as long as the run, for slopeOf. In a short one each box has a half.
 func (c *churn) boxActor(pause time.Duration) *actor {
 	a := c.newActor("boxes", pause)
 	chosen := func() *churnBox {
-		if time.Since(c.began) < c.length/2 {
+		if c.long() || time.Since(c.began) < c.length/2 {
 			return c.boxes[0]
 		}
 		return c.boxes[1]

@@ -307,10 +307,15 @@ func (c *churn) poll(ctx context.Context) {
 	c.tally.polled = began
 }
 
-// footprint are the metrics of a daemon that must not grow, with the growth that is no slope yet.
+// footprint are the metrics of a daemon that must not grow.
 var footprint = []string{"process_resident_memory_bytes", "go_goroutines", "process_open_fds"}
 
-var footprintAllowance = map[string]float64{footprint[0]: 32 << 20, footprint[1]: 40, footprint[2]: 20}
+// footprintAllowance is the growth over the longest life that trend.grows permits, and hourlyAllowance the slope that
+// slope.leaks permits. The heap grows a little during the first hour.
+var (
+	footprintAllowance = map[string]float64{footprint[0]: 32 << 20, footprint[1]: 40, footprint[2]: 20}
+	hourlyAllowance    = map[string]float64{footprint[0]: 16 << 20, footprint[1]: 5, footprint[2]: 3}
+)
 
 // watchBoxes compares the foreign objects of each box with those before weir started, and reads the
 // footprint of its daemon.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -259,4 +260,54 @@ func trendOf(lives [][]reading) trend {
 // by more than an allowance over the longest life, and it explains half of the variance.
 func (t trend) grows(allowance float64) bool {
 	return t.rise > max(t.mean/4, allowance) && t.fit > 0.5
+}
+
+const (
+	// judgedLife is the shortest life of a daemon, after its warm-up, that a slope is judged of. A churn of
+	// slopeLength has one.
+	judgedLife  = 25 * time.Minute
+	slopeLength = judgedLife + 5*time.Minute
+	slopeParts  = 10
+	// slopeErrors is how many standard errors a slope must exceed. Student's t with slopeParts-2 degrees of
+	// freedom exceeds 5 once in 2,000 times.
+	slopeErrors = 5
+)
+
+// slope is the growth of a value during one life of a daemon, with its standard error.
+type slope struct {
+	life            time.Duration
+	perHour, stdErr float64
+}
+
+// slopeOf fits a line to the medians of equal parts of a life: what comes and goes within minutes, such as the load,
+// is no slope. The distances of the medians from the line are the noise. It returns nothing for a short life.
+func slopeOf(life []reading) (s slope, ok bool) {
+	if len(life) < 3*slopeParts || life[len(life)-1].age-life[0].age < judgedLife {
+		return s, false
+	}
+	s.life = life[len(life)-1].age - life[0].age
+	var x, y [slopeParts]float64
+	var mx, my, xx, xy, rr float64
+	for i := range slopeParts {
+		part := slices.Clone(life[i*len(life)/slopeParts : (i+1)*len(life)/slopeParts])
+		x[i] = (part[0].age + part[len(part)-1].age).Hours() / 2
+		slices.SortFunc(part, func(a, b reading) int { return cmp.Compare(a.value, b.value) })
+		y[i] = part[len(part)/2].value
+		mx, my = mx+x[i]/slopeParts, my+y[i]/slopeParts
+	}
+	for i := range slopeParts {
+		xx, xy = xx+(x[i]-mx)*(x[i]-mx), xy+(x[i]-mx)*(y[i]-my)
+	}
+	s.perHour = xy / xx
+	for i := range slopeParts {
+		r := y[i] - my - s.perHour*(x[i]-mx)
+		rr += r * r
+	}
+	s.stdErr = math.Sqrt(rr / (slopeParts - 2) / xx)
+	return s, true
+}
+
+// leaks reports whether the slope is neither noise nor within an allowance per hour.
+func (s slope) leaks(allowance float64) bool {
+	return s.perHour > max(allowance, slopeErrors*s.stdErr)
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -163,6 +164,52 @@ func TestChurnFindsGrowth(t *testing.T) {
 	got := trendOf([][]reading{{{0, 10}, {time.Hour, 20}, {2 * time.Hour, 30}}})
 	if got.perHour != 10 || got.rise != 20 || got.min != 10 || got.max != 30 || got.mean != 20 || got.fit != 1 {
 		t.Errorf("a straight line: %+v", got)
+	}
+}
+
+func TestChurnFindsLeaks(t *testing.T) {
+	// life has a sample every ten seconds, the leak in steps of a goroutine, and the load of a recorded run: tens
+	// that come and go within a minute, and a wave of minutes.
+	life := func(seed uint64, leak func(hours float64) float64, long time.Duration) (out []reading) {
+		r := rand.New(rand.NewPCG(seed, seed))
+		load := 0.0
+		for age := 3 * time.Minute; age <= 3*time.Minute+long; age += 10 * time.Second {
+			load = 0.8*load + 10*(r.Float64()-0.5)
+			wave := 2 * math.Sin(age.Minutes()/4)
+			out = append(out, reading{age, math.Floor(90 + load + wave + leak((age - 3*time.Minute).Hours()))})
+		}
+		return out
+	}
+	perHour := func(n float64) func(float64) float64 { return func(hours float64) float64 { return n * hours } }
+	for _, tc := range []struct {
+		name string
+		leak func(float64) float64
+		long time.Duration
+		want bool
+	}{
+		{"flat", perHour(0), 85 * time.Minute, false},
+		{"flat, short", perHour(0), 26 * time.Minute, false},
+		{"33 an hour", perHour(33), 85 * time.Minute, true},
+		{"33 an hour, for the default length of a soak", perHour(33), 56 * time.Minute, true},
+		{"33 an hour, too short to be judged", perHour(33), 20 * time.Minute, false},
+		{"33 an hour fewer", perHour(-33), 85 * time.Minute, false},
+		{"three more in all", func(h float64) float64 { return min(3, 30*h) }, 85 * time.Minute, false},
+		{"80 more for two minutes", func(h float64) float64 {
+			if h > 1 && h < 1.04 {
+				return 80
+			}
+			return 0
+		}, 85 * time.Minute, false},
+	} {
+		for seed := range uint64(50) {
+			s, judged := slopeOf(life(seed, tc.leak, tc.long))
+			if s.leaks(hourlyAllowance["go_goroutines"]) != tc.want {
+				t.Errorf("%s, seed %d: %+v: leaks %v, want %v", tc.name, seed, s, !tc.want, tc.want)
+			}
+			if want := tc.long >= judgedLife; judged != want {
+				t.Errorf("%s: judged %v, want %v", tc.name, judged, want)
+			}
+		}
 	}
 }
 

@@ -98,6 +98,10 @@ func (c *churn) results() (rows []result) {
 			}
 			row(b.box.Name()+" "+name, "%.0f to %.0f%s, slope %+.1f%s/h in %d samples of %d lives, fit %.2f",
 				now.min/scale, now.max/scale, unit, now.perHour/scale, unit, now.samples, lives, now.fit)
+			if s, ok := b.slope(name); ok {
+				row(b.box.Name()+" "+name+" in its longest life", "slope %+.1f%s/h in %s, standard error %.1f%s/h",
+					s.perHour/scale, unit, s.life.Round(time.Minute), s.stdErr/scale, unit)
+			}
 		}
 	}
 	return rows
@@ -110,13 +114,37 @@ func (b *churnBox) trend(name string) (trend, int) {
 	return trendOf(b.lives[name]), len(b.lives[name])
 }
 
-// mustNotHaveGrown fails the test if a daemon has grown.
+// slope returns the slope of a metric in the longest life of the daemon.
+func (b *churnBox) slope(name string) (slope, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var longest []reading
+	for _, life := range b.lives[name] {
+		if len(life) > len(longest) {
+			longest = life
+		}
+	}
+	return slopeOf(longest)
+}
+
+// mustNotHaveGrown fails the test if a daemon has grown. A churn of slopeLength must have a life with a slope.
 func (c *churn) mustNotHaveGrown() {
-	for _, b := range c.boxes {
-		for _, name := range footprint {
+	for _, name := range footprint {
+		judged := 0
+		for _, b := range c.boxes {
 			if now, _ := b.trend(name); now.grows(footprintAllowance[name]) {
 				c.t.Errorf("%s: %s grows: %+v", b.box.Name(), name, now)
 			}
+			s, ok := b.slope(name)
+			if ok {
+				judged++
+			}
+			if s.leaks(hourlyAllowance[name]) {
+				c.t.Errorf("%s: %s leaks: %+v", b.box.Name(), name, s)
+			}
+		}
+		if judged == 0 && c.length >= slopeLength {
+			c.t.Errorf("no daemon lived long enough for a slope of %s", name)
 		}
 	}
 }

@@ -26,7 +26,8 @@ const churnLength = "WEIR_CHURN"
 //   - The foreign objects in the kernels stay.
 //   - Requests are lost and connections cut only while a box is dead or the router restarts, or at the
 //     moment when a route moves.
-//   - Memory, goroutines and open files of the daemons do not grow (trend.grows).
+//   - Memory, goroutines and open files of the daemons do not grow (trend.grows). A run of slopeLength judges
+//     the slope of a daemon that lives all the time, too (slope.leaks). In a shorter one noise hides it.
 //
 // WEIR_SEED repeats the actions of a run in their order. All actions are logged with their time. The table
 // of results is printed last, also if a signal or the limit of the test ends the run early, and every five
@@ -82,12 +83,14 @@ func (c *churn) endsEarly() (stop func()) {
 // table is printed.
 const atTheLimit = time.Minute
 
+// long reports whether the churn has the pauses of hours.
+func (c *churn) long() bool { return c.length >= 10*time.Minute }
+
 // run has all actors act, under the load and the checks.
 func (c *churn) run() {
 	c.began = time.Now()
-	long := c.length >= 10*time.Minute
 	pause, beat, warmUp := time.Second, 2*time.Second, 5*time.Second
-	if long {
+	if c.long() {
 		pause, beat, warmUp = 4*time.Second, 10*time.Second, 3*time.Minute
 	}
 	loaded, unload := context.WithCancel(c.t.Context())
