@@ -34,6 +34,8 @@ type access struct {
 	config *rest.Config
 	// sum identifies the content.
 	sum [sha256.Size]byte
+	// risk is KubeconfigRisk of the kubeconfig.
+	risk string
 }
 
 // readAccess reads the kubeconfig and the files it names, or a Pod's service
@@ -66,7 +68,7 @@ func readAccess(cfg Config) (access, error) {
 	}
 	c.CAFile, c.CertFile, c.KeyFile = "", "", ""
 	parts := [][]byte{raw, []byte(c.Host), c.CAData, c.CertData, c.KeyData}
-	return access{c, sha256.Sum256(bytes.Join(parts, []byte{0}))}, nil
+	return access{c, sha256.Sum256(bytes.Join(parts, []byte{0})), KubeconfigRisk(raw, cfg.Context)}, nil
 }
 
 // credentials returns the source of the credentials.

@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -54,6 +56,28 @@ func TestKubeconfigRisk(t *testing.T) {
 		text := "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k}}], clusters: [{name: k, cluster: " + cluster + "}]}"
 		if got := KubeconfigRisk([]byte(text), ""); got != want {
 			t.Errorf("%s: %q, want %q", cluster, got, want)
+		}
+	}
+}
+
+// TestNewCredentialsAreJudged replaces a kubeconfig at run time. That of the start is judged with the configuration.
+func TestNewCredentialsAreJudged(t *testing.T) {
+	for server, want := range map[string]string{
+		"https://192.0.2.2": "insecure-skip-tls-verify is true",
+		"http://192.0.2.2":  "the server has no TLS: http://192.0.2.2",
+	} {
+		var log strings.Builder
+		c := New(testConfig(kubeconfigFor(t, "https://192.0.2.1", "")), slog.New(slog.NewTextHandler(&log, nil)))
+		first, sum := c.conn.connect(t.Context(), [sha256.Size]byte{})
+		first.close()
+		if log.Len() > 0 {
+			t.Errorf("the first credentials: %s", &log)
+		}
+		writeKubeconfig(t, c.cfg.Kubeconfig, server, "")
+		next, _ := c.conn.connect(t.Context(), sum)
+		next.close()
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%s: the log has %q, want %q", server, &log, want)
 		}
 	}
 }

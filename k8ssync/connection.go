@@ -71,6 +71,10 @@ func (c *connection) connect(ctx context.Context, sum [sha256.Size]byte) (*clien
 			var next *client
 			if next, err = newClient(a, c.cfg.Version, c.timing.timeouts); err == nil {
 				c.setCredentials(nil)
+				// The load of the configuration has warned of the first ones.
+				if a.risk != "" && sum != [sha256.Size]byte{} && a.sum != sum {
+					c.log.Warn("new credentials: another host on the path could answer as the API server", "server", next.server, "reason", a.risk)
+				}
 				return next, a.sum
 			}
 		}
