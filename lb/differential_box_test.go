@@ -91,6 +91,13 @@ func newSite(t *testing.T) *site {
 		}
 	}
 	s.config = linux.DefaultConfig()
+	if rules := os.Getenv("WEIR_RULES"); rules != "" {
+		s.config.Backend = linux.Backend(rules)
+	}
+	if s.inNFTables() {
+		// Tables without an owner: otherwise Linux refuses the changes of other programs from 6.9.
+		s.must("", "nft", "add table ip weir; add table ip6 weir")
+	}
 	for _, o := range lb.Sysctls([]lb.Family{lb.IPv4, lb.IPv6}) {
 		s.config.Sysctls = append(s.config.Sysctls, o.Name)
 	}
@@ -102,6 +109,9 @@ func newSite(t *testing.T) *site {
 	s.k = k
 	return s
 }
+
+// inNFTables reports whether nf_tables has weir's sets and rules.
+func (n *network) inNFTables() bool { return n.config.Backend == linux.NFTables }
 
 func backendName(n int) string { return fmt.Sprintf("backend%d", n) }
 

@@ -53,6 +53,7 @@ func (h *history) holds(id lb.Object) bool {
 func (h *history) program(stdin, name string, args ...string) {
 	h.Helper()
 	h.log = append(h.log, fmt.Sprintf("%s %s %q", name, strings.Join(args, " "), stdin))
+	h.foreign = h.foreign || name == "nft"
 	h.must(stdin, name, args...)
 }
 
@@ -104,26 +105,62 @@ func (h *history) otherMember(m lb.Member) {
 	if !h.holds(lb.IPSet{Set: m.Set, Family: m.Family()}) {
 		return
 	}
-	set := m.Set.Name("KUBE", m.Family())
+	change := h.ofSet
+	if h.inNFTables() {
+		if h.overlaps(m) {
+			return // nf_tables has one element for both
+		}
+		change = h.ofNFTSet
+	}
 	if h.holds(m.ID()) {
-		h.program("", "ipset", "del", set, entry(m))
+		change("del", m)
 		h.fake.Remove(m.ID())
 	} else if m.Mark == 0 { // its number in the kernel is lb/linux's
-		h.program("", "ipset", "add", set, entry(m))
+		change("add", m)
 		h.fake.Put(m)
 	}
 }
 
-// entry returns a member as ipset(8) knows it.
-func entry(m lb.Member) string {
-	var parts []string
+// ofSet adds a member to an ipset, or deletes it.
+func (h *history) ofSet(verb string, m lb.Member) {
+	h.Helper()
+	h.program("", "ipset", verb, m.Set.Name("KUBE", m.Family()), strings.Join(entry(m, ":"), ","))
+}
+
+// ofNFTSet does so in nf_tables.
+func (h *history) ofNFTSet(verb string, m lb.Member) {
+	h.Helper()
+	verb = map[string]string{"add": "add", "del": "delete"}[verb]
+	h.program("", "nft", fmt.Sprintf("%s element %s weir %s { %s }", verb, nftFamily(m.Family()), m.Set.Name("KUBE", m.Family()), strings.Join(entry(m, " . "), " . ")))
+}
+
+func nftFamily(f lb.Family) string {
+	if f == lb.IPv6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// overlaps reports whether another member of the same frontend shares addresses with the range of m.
+func (h *history) overlaps(m lb.Member) bool {
+	for _, o := range h.fake.Objects() {
+		other, ok := o.(lb.Member)
+		if ok && other.ID() != m.ID() && other.Set == m.Set && other.Addr == m.Addr && other.Port == m.Port && other.Proto == m.Proto && other.Net.Overlaps(m.Net) {
+			return true
+		}
+	}
+	return false
+}
+
+// entry returns the parts of a member as ipset(8) and nft(8) know them, with the protocol and the port as one.
+func entry(m lb.Member, between string) (parts []string) {
 	switch typ := m.Set.Type(); {
 	case typ == "bitmap:port":
-		return strconv.Itoa(int(m.Port))
+		return []string{strconv.Itoa(int(m.Port))}
 	case m.Addr.IsValid():
 		parts = append(parts, m.Addr.String())
 		if typ != "hash:ip" {
-			parts = append(parts, fmt.Sprintf("%s:%d", m.Proto, m.Port))
+			parts = append(parts, fmt.Sprintf("%s%s%d", m.Proto, between, m.Port))
 		}
 	}
 	if m.Net.IsSingleIP() {
@@ -131,7 +168,7 @@ func entry(m lb.Member) string {
 	} else if m.Net.IsValid() {
 		parts = append(parts, m.Net.String())
 	}
-	return strings.Join(parts, ",")
+	return parts
 }
 
 func (h *history) otherAddress(a lb.Address) {
@@ -165,10 +202,27 @@ func (h *history) otherRoute(r lb.PoolRoute) {
 
 // flush takes all rules of a family away.
 func (h *history) flush(r lb.Rules) {
+	if h.inNFTables() {
+		h.program("", "nft", "flush table "+nftFamily(r.Family)+" weir")
+		h.fake.Remove(r)
+		return
+	}
 	name := "iptables-"
 	if r.Family == lb.IPv6 {
 		name = "ip6tables-"
 	}
 	h.program("*mangle\nCOMMIT\n*nat\nCOMMIT\n*filter\nCOMMIT\n", name+string(h.k.Backend(r.Family))+"-restore")
 	h.fake.Remove(r)
+}
+
+// loseTable does to Fake what a kernel with nf_tables does with the rules of a family: it removes their sets. The next
+// table has no owner either.
+func (h *history) loseTable(f lb.Family) {
+	h.Helper()
+	for id := range h.fake.Objects() {
+		if set, ok := id.(lb.IPSet); ok && set.Family == f {
+			h.fake.Remove(set)
+		}
+	}
+	h.program("", "nft", "add table "+nftFamily(f)+" weir")
 }

@@ -11,7 +11,8 @@ import (
 
 // Fake is a working kernel in memory: it applies Ops, refuses those that a real kernel refuses,
 // and computes the path of a packet (Connect). The zero Fake is an empty kernel, ready for use,
-// and safe for concurrent use.
+// and safe for concurrent use. With nf_tables, the removal of Rules also removes the sets of the family. A Fake
+// keeps them, as a kernel with ipset does.
 type Fake struct {
 	// Fail, if set, is called before each Op; its error is the Op's.
 	Fail func(Op) error
