@@ -64,16 +64,21 @@ func TestLinuxPackageInNFTables(t *testing.T) {
 // otherPrograms are those of asRules that need rules of iptables.
 const otherPrograms = "TestForeignRulesAreNotTouched|TestForeignFlushIsRepaired"
 
+// TestLinuxPackageWithoutIPVSInNFTables checks there, too, what packets meet with IPVS.
 func TestLinuxPackageWithoutIPVSInNFTables(t *testing.T) {
 	t.Parallel()
-	packageInBox(t, "lb/linux", choice{run: asRules, skip: otherPrograms, env: []string{"WEIR_RULES=nftables"}})
+	packageInBox(t, "lb/linux", choice{run: asRules + "|TestPackets", skip: otherPrograms, env: []string{"WEIR_RULES=nftables"}})
 }
 
-// TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories.
+// TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories, with each owner of the rules.
 // WEIR_HISTORIES multiplies their number.
 func TestFakeMatchesTheKernel(t *testing.T) {
 	t.Parallel()
-	packageInBox(t, "lb", choice{run: "TestFakeMatchesTheKernel", env: []string{"WEIR_HISTORIES=" + os.Getenv("WEIR_HISTORIES")}})
+	for _, rules := range []string{"auto", "nftables"} { // auto is iptables here
+		t.Run(rules, func(t *testing.T) {
+			packageInBox(t, "lb", choice{run: "TestFakeMatchesTheKernel", env: []string{"WEIR_RULES=" + rules, "WEIR_HISTORIES=" + os.Getenv("WEIR_HISTORIES")}})
+		})
+	}
 }
 
 // onDummies are the tests of l2 that need dummy devices and VLANs, which this machine's
