@@ -63,7 +63,7 @@ func checkFaults(k *kubeKit) {
 // that.
 func (k *kubeKit) nftFaults(now []watched, shell func(string) func()) {
 	if k.c.kernelBefore(k.t, 6, 9) {
-		for _, command := range slices.Concat(nftDamage, nftRemoval) {
+		for _, command := range slices.Concat(nftDamage, []string{nftFlushMaps}, nftRemoval) {
 			k.repairs(command, now, shell(command))
 		}
 		return
