@@ -106,7 +106,12 @@ func TestFirewalls(t *testing.T) {
 	w.configure(t, peering(1, "", "passive = true")+"[daemon]\non_stop = \"keep\"\n"+fleet(1, "credential:fleet.key")+shared)
 	w.member.run(t, fleet(2, "fleet.key")+shared)
 	for _, f := range firewalls {
-		t.Run(f.section, func(t *testing.T) { w.lives(t, f) })
+		t.Run(f.section, func(t *testing.T) {
+			if f.section == "firewalld" && w.kernelBefore(t, 6, 9) {
+				t.Skip("SKIPPED: beside firewalld on Linux 6.1, nft 1.0.6 aborts at list tables (corrupted double-linked list)")
+			}
+			w.lives(t, f)
+		})
 	}
 }
 
@@ -252,6 +257,10 @@ func (w *walled) survives(t *testing.T, what, command string) {
 	w.box.Must(t, "sh", "-ec", command)
 	figure(t, what+" takes", time.Since(begin))
 	c.served(t)
+	if w.kernelBefore(t, 6, 9) { // weir's table has no owner, and new connections fail until it is repaired
+		c.noneCut(t, what)
+		return
+	}
 	c.unhurt(t, what)
 }
 
