@@ -148,6 +148,8 @@ func (p *patient) onTheBox(t *testing.T) {
 		{check: "bridge-netfilter", names: "pods are on a bridge", put: "ip link add pods type bridge"},
 		{check: "foreign-servers", names: "kube-router is running", undo: fmt.Sprint("kill ", router.Pid())},
 		{check: "iptables-mixed", names: "rules in iptables-legacy and 1 in iptables-nft", put: "iptables-nft -A INPUT -s 203.0.113.9 -j ACCEPT", undo: "iptables-nft -F INPUT"},
+		{check: "nftables", names: "chain sent of nf_tables table inet fence drops clients of static/web: the policy",
+			put: "nft 'add table inet fence; add chain inet fence sent { type filter hook output priority 0; policy drop; }; add rule inet fence sent tcp sport { 22, 80 } accept'"},
 		{check: "nftables", names: "chain guard of nf_tables table inet fence drops clients of static/web: rule 1",
 			put: "nft 'add table inet fence; add chain inet fence guard { type filter hook input priority 0; }; add rule inet fence guard tcp dport 80 drop'"},
 		{check: "vip-duplicate", names: "VIP 192.0.2.10 is also an address of back", put: "ip addr add 192.0.2.10/32 dev back", undo: "ip addr del 192.0.2.10/32 dev back"},

@@ -188,23 +188,31 @@ func (f box) uplinks() []string {
 // translated is the state of a client's first packet after DNAT, in mode netfilter.
 const translated = "NEW,DNAT"
 
-// clientNeeds returns the packets of clients: to the box for IPVS, and else to the backends.
+// clientNeeds returns the packets of clients: to the box and from there to the backends with IPVS, and else
+// through the box.
 func (f box) clientNeeds() []need {
-	var out []need
-	if !facts.UsesIPVS(&f.Facts) {
-		for _, x := range f.Services.Frontends {
-			for _, r := range x.Servers {
-				if a, err := netip.ParseAddrPort(r.Address); err == nil && x.Service != "" {
-					out = append(out, need{packet{hook: "FORWARD", dst: a.Addr(), proto: strings.ToLower(x.Protocol), port: a.Port(), state: translated, service: true}, "clients of " + x.Service})
-				}
-			}
-		}
-		return out
-	}
 	served := facts.ServedBy(&f.Facts)
+	if !facts.UsesIPVS(&f.Facts) {
+		return f.serverNeeds(served.Servers, "FORWARD", translated)
+	}
+	out := f.serverNeeds(served.Servers, "OUTPUT", "NEW") // as if the box had made them
 	for _, x := range slices.Concat(served.Frontends, served.NodePorts) {
 		for _, in := range f.uplinks() {
 			out = append(out, need{packet{hook: "INPUT", in: in, dst: x.Addr, proto: x.Proto, port: x.Port, state: "NEW", service: true}, "clients of " + x.Service})
+		}
+	}
+	return out
+}
+
+// serverNeeds returns the packets of clients to the servers on other hosts.
+func (f box) serverNeeds(servers []facts.Server, hook, state string) (out []need) {
+	ways := map[netip.Addr]facts.Way{}
+	for _, w := range f.Ways {
+		ways[w.Backend] = w
+	}
+	for _, s := range servers {
+		if w := ways[s.Backend]; !w.Local && w.Error == "" {
+			out = append(out, need{packet{hook: hook, out: w.Interface, dst: s.Addr, proto: s.Proto, port: s.Port, state: state, service: true}, "clients of " + s.Service})
 		}
 	}
 	return out
@@ -247,24 +255,25 @@ func firewall(f box) []Finding {
 		needs = append(needs, f.serviceNeeds()...)
 	}
 	var out []Finding
-	seen := map[string]bool{} // hooks and states: weir's rules are the same for all Services
+	seen := map[string]bool{} // weir's rules are the same for all Services
 	for _, n := range needs {
 		for _, t := range f.Tables {
-			if t.Family != n.family() || n.service && seen[n.hook+n.state] {
+			key := n.sameRules()
+			if t.Family != n.family() || n.service && seen[key] {
 				continue
 			}
 			x := pass(t, f.prefix(), n.packet)
 			if !x.dropped || x.maybe {
 				continue
 			}
-			seen[n.hook+n.state] = seen[n.hook+n.state] || n.service
+			seen[key] = seen[key] || n.service
 			finding := Finding{
 				Severity: Error, Text: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
 				Fix:     "accept it before that rule, and add the rule to your firewall",
 				Command: n.admit(t, x),
 			}
 			switch {
-			case n.service && facts.Backend(&f.Facts) == linux.NFTables:
+			case n.service && n.hook != "OUTPUT" && facts.Backend(&f.Facts) == linux.NFTables:
 				f.overridden(&finding)
 			case usesUFW(t) && n.state == "NEW":
 				finding.Fix = "allow it in ufw"
@@ -273,6 +282,15 @@ func firewall(f box) []Finding {
 		}
 	}
 	return out
+}
+
+// sameRules is equal for packets of Services that meet the same rules of weir, and need the same ones of others: weir
+// has no rule in OUTPUT.
+func (n need) sameRules() string {
+	if n.hook == "OUTPUT" {
+		return fmt.Sprint(n.hook, n.proto, n.port)
+	}
+	return n.hook + n.state
 }
 
 // overridden gives the remedy for rules of iptables that came after weir had selected nftables.
@@ -310,7 +328,7 @@ func (n need) admit(t linux.Tables, x fate) string {
 	if n.src.IsValid() {
 		words = append(words, "-s", n.src.String())
 	}
-	if n.dst.IsValid() {
+	if n.dst.IsValid() && n.hook != "OUTPUT" { // all backends with this port
 		words = append(words, "-d", n.dst.String())
 	}
 	return strings.Join(append(words, "-p", n.proto, "--dport", fmt.Sprint(n.port), "-j", "ACCEPT"), " ")
@@ -329,6 +347,9 @@ func (n need) allow() string {
 	}
 	if n.dst.IsValid() {
 		to = n.dst.String()
+	}
+	if n.hook == "OUTPUT" {
+		return fmt.Sprintf("ufw allow out proto %s to any port %d", n.proto, n.port)
 	}
 	return fmt.Sprintf("ufw allow proto %s from %s to %s port %d", n.proto, from, to, n.port)
 }

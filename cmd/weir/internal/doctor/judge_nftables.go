@@ -26,6 +26,13 @@ func foreignFirewall(f box) []Finding {
 			if f.savedByIPTables(t, h) {
 				continue
 			}
+			if t.Unread {
+				out = append(out, Finding{
+					Severity: Unknown, Text: fmt.Sprintf("chain %s of nf_tables table %s can't be checked: the program nft is missing", h.Chain, t),
+					Fix: "install nftables, and repeat weir doctor",
+				})
+				continue
+			}
 			dropped, perhaps := f.lostAt(t, h, needs)
 			if len(dropped) > 0 {
 				x := Finding{Severity: Error, Text: fmt.Sprintf("chain %s of nf_tables table %s drops %s: %s",
@@ -89,6 +96,8 @@ func remedy(t facts.NFTable, h facts.NFHook, dropped []lost) (fix, command strin
 	switch {
 	case t.Name == "firewalld" && h.Hook == "INPUT":
 		return "open the ports in firewalld: no rule of weir can accept what another table drops", inFirewalld(dropped)
+	case t.Name == "firewalld" && h.Hook == "OUTPUT":
+		return "accept them in the policy of firewalld from HOST to the zone of the backends (firewall-cmd --policy)", ""
 	case t.Name == "firewalld":
 		return "add a policy between the zones of the backends and the clients (firewall-cmd --new-policy)", ""
 	}

@@ -340,6 +340,35 @@ var firewallIlls = []ill{
 			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "fw", ":fw DROP\n-A fw --ctstate ESTABLISHED,RELATED -j ACCEPT\n")}
 			f.NFTables[0].Hooks[0].Hook = "FORWARD"
 		}},
+	{"nftables", Error, "chain out of nf_tables table inet mine drops clients of static/web: the policy of chain out is DROP",
+		"nft insert rule inet mine out tcp dport 8080 accept", func(f *facts.Facts) {
+			f.Services.Frontends[0].Servers[0].Address = "10.2.0.11:8080"
+			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out DROP\n-A out -o lo -j ACCEPT\n-A out --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A out -o front -j ACCEPT\n")}
+			f.NFTables[0].Hooks[0].Hook = "OUTPUT"
+		}},
+	{"nftables", Error, "chain out of nf_tables table inet mine drops clients of static/web", // IPVS sends packets to the VIP
+		"nft insert rule inet mine out tcp dport 80 accept", func(f *facts.Facts) {
+			f.Services.Frontends[0].Servers[0] = status.Server{Address: "10.2.0.11:80", Forward: "Route"}
+			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out ACCEPT\n-A out -d 192.0.2.10 -j DROP\n")}
+			f.NFTables[0].Hooks[0].Hook = "OUTPUT"
+		}},
+	{"nftables", Error, "chain out of nf_tables table inet firewalld drops clients of web", "", func(f *facts.Facts) {
+		f.Running, f.NotRunning = nil, "it is not running" // the configuration has the backends
+		f.NFTables = []facts.NFTable{nfTable("inet", "firewalld", "out", ":out DROP\n")}
+		f.NFTables[0].Hooks[0].Hook = "OUTPUT"
+	}},
+	{"nftables", Passed, "no table of nf_tables drops", "", func(f *facts.Facts) { // no other host gets the packets
+		f.Ways[0].Local = true
+		f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out DROP\n")}
+		f.NFTables[0].Hooks[0].Hook = "OUTPUT"
+	}},
+	{"nftables", Unknown, "chain in of nf_tables table inet mine can't be checked: the program nft is missing", "", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{{Family: "inet", Name: "mine", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "in"}}}}
+	}},
+	{"firewall", Error, "clients of static/web: the policy of chain OUTPUT", "iptables-legacy -A OUTPUT -p tcp --dport 80 -j ACCEPT", func(f *facts.Facts) {
+		f.Running.Kernel.Rules = linux.NFTables.Name() // with iptables a restart does not help either
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "OUTPUT ACCEPT", "OUTPUT DROP", 1))
+	}},
 	{"firewall", Error, "clients of static/web: the policy of chain FORWARD", "iptables-legacy -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT", func(f *facts.Facts) {
 		f.Running.Kernel.Mode, f.Running.Kernel.Rules, f.Config.Kernel.Rules = "netfilter", linux.NFTables.Name(), config.RulesNFTables
 		f.Tables[0].Chains = linux.ParseTables("*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\nCOMMIT\n")

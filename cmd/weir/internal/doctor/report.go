@@ -102,7 +102,7 @@ func (r Report) Line() string {
 func (r Report) Table(w io.Writer, _ time.Time) {
 	fmt.Fprintln(w, r.Line())
 	for _, x := range r.Findings {
-		if x.Severity == Passed || x.Severity == Unknown {
+		if !x.shown() {
 			continue
 		}
 		fmt.Fprintf(w, "\n%s  %s  %s\n", x.Severity, x.ID, x.Text)
@@ -117,12 +117,15 @@ func (r Report) Table(w io.Writer, _ time.Time) {
 	}
 }
 
+// shown reports whether a finding is always in the table: it asks for an action.
+func (x Finding) shown() bool { return x.Severity != Passed && (x.Severity != Unknown || x.Fix != "") }
+
 // rest lists the passed and the unknown checks.
 func (r Report) rest(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	begun := false
 	for _, x := range r.Findings {
-		if x.Severity != Unknown && x.Severity != Passed {
+		if x.shown() {
 			continue
 		}
 		if !begun {

@@ -17,7 +17,7 @@ import (
 // packet has the fields that rules match; empty ones are not known. State is that of
 // conntrack: NEW, ESTABLISHED.
 type packet struct {
-	hook     string // INPUT, FORWARD
+	hook     string // INPUT, FORWARD, OUTPUT
 	in, out  string
 	src, dst netip.Addr
 	proto    string
@@ -214,7 +214,10 @@ func (p packet) match(option, value string) (ok, known bool) {
 		}
 		return sameInterface(value, p.in), true
 	case "-o":
-		return sameInterface(value, p.out), p.out != ""
+		if p.out == "" { // to other hosts, on any interface
+			return false, value == "lo"
+		}
+		return sameInterface(value, p.out), true
 	case "-p":
 		return value == "all" || slices.Contains(strings.Split(value, ","), p.proto), true
 	case "--nfproto":

@@ -129,9 +129,11 @@ type ConntrackFacts struct {
 // NFTable is a table of nf_tables that another program than weir and iptables has made.
 type NFTable struct {
 	Family, Name string // "inet", "firewalld"
-	// Hooks are the base chains that packets to the box or through it meet, by the name of the chain in
-	// iptables: INPUT or FORWARD.
+	// Hooks are the base chains that packets of the box meet, by the name of the chain in iptables: INPUT,
+	// FORWARD or OUTPUT.
 	Hooks []NFHook
+	// Unread is set if its rules are not known, for lack of the program nft.
+	Unread bool
 	// Rules are all chains. They have the words of iptables, so that both are followed in the same way:
 	// their table is "filter", and a match without such words is NoWords.
 	Rules linux.Tables

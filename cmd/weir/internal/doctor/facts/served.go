@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"weir/cmd/weir/internal/config"
+	"weir/cmd/weir/internal/status"
 	"weir/lb"
 	"weir/lb/linux"
 )
@@ -16,6 +17,7 @@ type Served struct {
 	VIPs      []netip.Addr
 	Frontends []Frontend
 	NodePorts []Frontend // their Addr is unspecified, or one of the box
+	Servers   []Server
 	Backends  []netip.Addr
 	// Keep are the backends with source_address keep, and Direct those with forward direct.
 	Keep, Direct map[netip.Addr]bool
@@ -28,6 +30,12 @@ type Frontend struct {
 	Port    uint16
 	Proto   string // tcp, udp, sctp
 	Service string
+}
+
+// Server is the address and port of packets that IPVS or a rule sends to a backend. Those in tunnels are not listed.
+type Server struct {
+	Frontend
+	Backend netip.Addr
 }
 
 // ServedBy returns the VIPs and backends of a box.
@@ -52,6 +60,7 @@ func (s *Served) addDaemon(f *Facts) {
 		for _, r := range x.Servers {
 			if a, err := netip.ParseAddrPort(r.Address); err == nil {
 				s.Backends = append(s.Backends, a.Addr())
+				s.addServer(x, r, a)
 			}
 		}
 		addr, err := netip.ParseAddr(x.Address)
@@ -67,6 +76,21 @@ func (s *Served) addDaemon(f *Facts) {
 	}
 }
 
+// addServer adds a real server of the daemon. One with direct routing gets packets to the VIP.
+func (s *Served) addServer(x status.Frontend, r status.Server, a netip.AddrPort) {
+	one := Frontend{a.Addr(), a.Port(), strings.ToLower(x.Protocol), x.Service}
+	if r.Forward == "Route" {
+		vip, err := netip.ParseAddr(x.Address)
+		if err != nil || x.Mark != 0 {
+			return
+		}
+		one.Addr, one.Port = vip, x.Port
+	}
+	if x.Service != "" && r.Forward != "Tunnel" {
+		s.Servers = append(s.Servers, Server{one, a.Addr()})
+	}
+}
+
 // addConfig adds the configuration; without all only what the daemon does not report.
 func (s *Served) addConfig(cfg *config.Config, all bool) {
 	for _, svc := range cfg.Services {
@@ -75,6 +99,9 @@ func (s *Served) addConfig(cfg *config.Config, all bool) {
 			for _, b := range p.Backends {
 				if all {
 					s.Backends = append(s.Backends, b.Addr.Addr())
+				}
+				if all && !b.Forward.Direct() {
+					s.Servers = append(s.Servers, Server{Frontend{b.Addr.Addr(), b.Addr.Port(), strings.ToLower(p.Proto.String()), svc.ID.Name}, b.Addr.Addr()})
 				}
 				switch {
 				case b.Forward == lb.DirectRouting:

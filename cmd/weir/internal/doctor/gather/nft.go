@@ -29,7 +29,7 @@ func (g host) nfRules(ctx context.Context) (func(*facts.Facts), error) {
 	return func(f *facts.Facts) { f.NFTables = tables }, nil
 }
 
-// nfTables reads the tables of other programs that packets to the box or through it meet. Those of
+// nfTables reads the tables of other programs that packets of the box meet. Those of
 // weir, which may have many elements, and of iptables are not read, except filter: others use that name, too.
 func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
 	if !linux.HasNFTables(g.path("/")) {
@@ -37,7 +37,8 @@ func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
 	}
 	path, err := exec.LookPath("nft")
 	if errors.Is(err, exec.ErrNotFound) {
-		return nil, nil
+		chains, err := linux.FilterChains(ctx)
+		return unread(chains), err
 	}
 	program := nft(path)
 	names, err := program.objects(ctx, "tables")
@@ -156,7 +157,7 @@ func tableOf(t nftTable, objects []nftObject) facts.NFTable {
 		}
 		at[x.Chain.Name] = len(out.Rules.Chains)
 		out.Rules.Chains = append(out.Rules.Chains, linux.Chain{Table: "filter", Name: x.Chain.Name, Policy: strings.ToUpper(x.Chain.Policy)})
-		if x.Chain.Type == "filter" && (x.Chain.Hook == "input" || x.Chain.Hook == "forward") {
+		if x.Chain.Type == "filter" && slices.Contains(linux.FilterHooks, x.Chain.Hook) {
 			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name})
 		}
 	}

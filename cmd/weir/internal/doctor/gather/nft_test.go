@@ -21,6 +21,7 @@ const firewalldTable = `{"nftables": [{"metainfo": {"version": "1.0.6", "json_sc
 {"chain": {"family": "inet", "table": "firewalld", "name": "filter_INPUT", "handle": 3, "type": "filter", "hook": "input", "prio": 10, "policy": "accept"}},
 {"chain": {"family": "inet", "table": "firewalld", "name": "zones", "handle": 4}},
 {"chain": {"family": "inet", "table": "firewalld", "name": "nat_PREROUTING", "handle": 5, "type": "nat", "hook": "prerouting", "prio": -90, "policy": "accept"}},
+{"chain": {"family": "inet", "table": "firewalld", "name": "filter_OUTPUT", "handle": 6, "type": "filter", "hook": "output", "prio": 10, "policy": "accept"}},
 {"chain": {"family": "inet", "table": "firewalld", "name": "filter_FORWARD", "handle": 6, "type": "filter", "hook": "forward", "prio": 10, "policy": "drop"}},
 {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_INPUT", "handle": 7, "expr": [
 	{"match": {"op": "==", "left": {"ct": {"key": "state"}}, "right": {"set": ["established", "related"]}}}, {"counter": null}, {"accept": null}]}},
@@ -48,7 +49,7 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 	objects, err := parseNFT([]byte(firewalldTable))
 	must(t, err)
 	got := tableOf(nftTable{Family: "inet", Name: "firewalld"}, objects)
-	hooks := []facts.NFHook{{Hook: "INPUT", Chain: "filter_INPUT"}, {Hook: "FORWARD", Chain: "filter_FORWARD"}}
+	hooks := []facts.NFHook{{Hook: "INPUT", Chain: "filter_INPUT"}, {Hook: "OUTPUT", Chain: "filter_OUTPUT"}, {Hook: "FORWARD", Chain: "filter_FORWARD"}}
 	if d := cmp.Diff(hooks, got.Hooks); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -73,6 +74,7 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 -A zones --unknown -j RETURN
 -A zones -j RETURN
 :nat_PREROUTING ACCEPT
+:filter_OUTPUT ACCEPT
 :filter_FORWARD DROP
 `
 	if d := cmp.Diff(want, text.String()); d != "" {
@@ -198,5 +200,18 @@ func TestTablesOfWeirAndIPTablesAreNotRead(t *testing.T) {
 		if got := (nftTable{Family: family, Name: table}).skipped(); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// Without the program nft the chains are known, but not their rules.
+func TestChainsWithoutTheProgramAreUnread(t *testing.T) {
+	t.Parallel()
+	got := unread([]linux.FilterChain{
+		{Family: "inet", Table: "mine", Name: "in", Hook: "input"}, {Family: "ip", Table: linux.NFTable, Name: "filter-INPUT", Hook: "input"},
+		{Family: "inet", Table: "mine", Name: "out", Hook: "output"},
+	})
+	want := []facts.NFTable{{Family: "inet", Name: "mine", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "in"}, {Hook: "OUTPUT", Chain: "out"}}}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
