@@ -322,12 +322,12 @@ func packagesAreFor(t *testing.T, p *packages, deb, rpm string) {
 	if out := tool(t, "rpm", "--checksig", "--nosignature", "--verbose", file); strings.Contains(out, "BAD") || !strings.Contains(out, "Payload SHA256 digest: OK") {
 		t.Errorf("digests:\n%s", out)
 	}
-	said := tool(t, "rpm", "-qp", "--queryformat", "%{NAME} %{ARCH} %{OS} %{LICENSE} %{RELEASE}\n[%{REQUIRENAME} %{REQUIREFLAGS:depflags} %{REQUIREVERSION}\n]", file)
-	if d := cmp.Diff(fmt.Sprintf("weir %s linux Apache-2.0 1\nkmod  \nsystemd >= 252\n", rpm), said); d != "" {
+	said := tool(t, "rpm", "-qp", "--queryformat", "%{NAME} %{ARCH} %{OS} %{LICENSE} %{RELEASE}\n[%{REQUIRENAME} %{REQUIREFLAGS:depflags} %{REQUIREVERSION}\n][%{RECOMMENDNAME} is recommended\n]", file)
+	if d := cmp.Diff(fmt.Sprintf("weir %s linux Apache-2.0 1\nkmod  \nsystemd >= 252\nipset is recommended\niptables is recommended\n", rpm), said); d != "" {
 		t.Errorf("%s (-want +got):\n%s", file, d)
 	}
-	said = strings.Join(strings.Fields(tool(t, "dpkg-deb", "--field", p.made(t, "*_"+deb+".deb"), "Architecture", "Depends")), " ")
-	if d := cmp.Diff("Architecture: "+deb+" Depends: kmod, systemd (>= 252) | systemd-standalone-sysusers", said); d != "" {
+	said = strings.Join(strings.Fields(tool(t, "dpkg-deb", "--field", p.made(t, "*_"+deb+".deb"), "Architecture", "Depends", "Recommends")), " ")
+	if d := cmp.Diff("Architecture: "+deb+" Depends: kmod, systemd (>= 252) | systemd-standalone-sysusers Recommends: ipset, iptables", said); d != "" {
 		t.Errorf("the deb for %s (-want +got):\n%s", deb, d)
 	}
 }
