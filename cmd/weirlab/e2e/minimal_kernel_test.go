@@ -96,6 +96,9 @@ func TestMinimalKernel(t *testing.T) {
 	if out, err := s.box.Run(t.Context(), "weir", "doctor"); err != nil {
 		t.Errorf("weir doctor: %v\n%s", err, out.Stdout)
 	}
+	if n := s.metric(t, "weir_execs_total"); n != 0 { // traps see only those of PATH
+		t.Errorf("the daemon counts %v programs", n)
+	}
 	s.box.Must(t, "systemctl", "stop", "weir")
 	if ran := s.box.Must(t, "cat", "/var/lib/traps/log"); ran != "" {
 		t.Errorf("the daemon ran programs:\n%s", ran)
