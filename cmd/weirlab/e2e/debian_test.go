@@ -35,10 +35,10 @@ func TestNFTables(t *testing.T) {
 }
 
 // debianChecks are conformance checks of all kinds: three protocols, source ranges, NodePorts, masquerading, a
-// health check port, a kept address of a client, other ports of a VIP, and IPv6.
-var debianChecks = []int{5, 13, 18, 30, 50, 56, 81, 85}
+// health check port, a kept address of a client, other ports of a VIP, IPv6, and both traffic policies.
+var debianChecks = []int{5, 13, 18, 27, 30, 38, 50, 56, 81, 85}
 
-// TestDebianKernelInNFTables puts eight checks to Debian's own kernel with the rules in nf_tables. Two more are
+// TestDebianKernelInNFTables puts ten checks to Debian's own kernel with the rules in nf_tables. Two more are
 // about audits and the cleanup.
 func TestDebianKernelInNFTables(t *testing.T) {
 	t.Parallel()
