@@ -80,6 +80,17 @@ func TestNewCredentialsAreJudged(t *testing.T) {
 			t.Errorf("%s: the log has %q, want %q", server, &log, want)
 		}
 	}
+	// The configuration may name a file that comes later.
+	var log strings.Builder
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	c := New(testConfig(file), slog.New(slog.NewTextHandler(&log, nil)))
+	c.conn.timing.poll = time.Millisecond
+	time.AfterFunc(10*time.Millisecond, func() { writeKubeconfig(t, file, "http://192.0.2.2", "") })
+	late, _ := c.conn.connect(t.Context(), [sha256.Size]byte{})
+	late.close()
+	if !strings.Contains(log.String(), "has no TLS") {
+		t.Errorf("a file that comes later: the log has %q", &log)
+	}
 }
 
 // TestAccessChangesWithEveryFile changes each file that a kubeconfig names. A token's is

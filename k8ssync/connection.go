@@ -65,15 +65,15 @@ func (c *connection) run(ctx context.Context) {
 func (c *connection) connect(ctx context.Context, sum [sha256.Size]byte) (*client, [sha256.Size]byte) {
 	poll := time.NewTicker(c.timing.poll)
 	defer poll.Stop()
+	later := sum != [sha256.Size]byte{} // than the load of the configuration, which warns of what it reads
 	for {
 		a, err := readAccess(*c.cfg)
 		if err == nil && (a.sum != sum || c.hasRoom()) {
 			var next *client
 			if next, err = newClient(a, c.cfg.Version, c.timing.timeouts); err == nil {
 				c.setCredentials(nil)
-				// The load of the configuration has warned of the first ones.
-				if a.risk != "" && sum != [sha256.Size]byte{} && a.sum != sum {
-					c.log.Warn("new credentials: another host on the path could answer as the API server", "server", next.server, "reason", a.risk)
+				if later && a.risk != "" && a.sum != sum {
+					c.log.Warn("API server not authenticated", "server", next.server, "reason", a.risk)
 				}
 				return next, a.sum
 			}
@@ -83,6 +83,7 @@ func (c *connection) connect(ctx context.Context, sum [sha256.Size]byte) (*clien
 		case <-ctx.Done():
 			return nil, sum
 		case <-poll.C:
+			later = true
 		}
 	}
 }

@@ -307,7 +307,8 @@ func slopeOf(life []reading) (s slope, ok bool) {
 	return s, true
 }
 
-// leaks reports whether the slope is neither noise nor within an allowance per hour.
+// leaks reports whether the slope is neither noise nor within an allowance per hour. A single step in a life has
+// little noise, and counts as noise up to twice the allowance.
 func (s slope) leaks(allowance float64) bool {
-	return s.perHour > max(allowance, slopeErrors*s.stdErr)
+	return s.perHour > max(allowance, slopeErrors*s.stdErr) && s.perHour*s.life.Hours() > 2*allowance
 }

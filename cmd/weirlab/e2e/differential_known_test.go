@@ -58,7 +58,7 @@ var knownDifferences = []difference{
 	{situation: "node ports without `node_port_addresses`"},
 	{situation: "`spec.externalIPs`"},
 	{situation: "a VIP that is an address of a node, a pod or an API server, or a ClusterIP of another Service"},
-	{situation: "an endpoint that is a VIP, a router, an API server, in `fleet.join`, or in `pod_cidrs` or `service_cidrs` of another cluster"},
+	{situation: "an endpoint that is a VIP, a configured router, an API server, in `fleet.join`, or in `pod_cidrs` or `service_cidrs` of another cluster"},
 	{situation: "two Services with one address, port and protocol"},
 	{situation: "an EndpointSlice that a deleted Service of the same name owns"},
 	{situation: "choice of the endpoint"},

@@ -204,7 +204,7 @@ func (f box) clientNeeds() []need {
 	return out
 }
 
-// serverNeeds returns the packets of clients to the servers on other hosts.
+// serverNeeds returns the packets of clients to the servers that are not the box itself.
 func (f box) serverNeeds(servers []facts.Server, hook, state string) (out []need) {
 	ways := map[netip.Addr]facts.Way{}
 	for _, w := range f.Ways {
@@ -288,9 +288,9 @@ func firewall(f box) []Finding {
 // has no rule in OUTPUT.
 func (n need) sameRules() string {
 	if n.hook == "OUTPUT" {
-		return fmt.Sprint(n.hook, n.proto, n.port)
+		return fmt.Sprint(n.family(), n.hook, n.proto, n.port)
 	}
-	return n.hook + n.state
+	return n.family().String() + n.hook + n.state
 }
 
 // overridden gives the remedy for rules of iptables that came after weir had selected nftables.

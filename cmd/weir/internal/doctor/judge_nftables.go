@@ -7,7 +7,6 @@ import (
 
 	"weir/cmd/weir/internal/doctor/facts"
 	"weir/lb"
-	"weir/lb/linux"
 )
 
 // lost is a packet that a chain drops.
@@ -22,23 +21,19 @@ func foreignFirewall(f box) []Finding {
 	var out []Finding
 	needs := slices.Concat(f.serviceNeeds(), f.needs())
 	for _, t := range f.NFTables {
+		if t.Unread {
+			out = append(out, f.unread(t, needs)...)
+			continue
+		}
 		for _, h := range t.Hooks {
-			if f.savedByIPTables(t, h) {
-				continue
-			}
-			if t.Unread {
-				out = append(out, Finding{
-					Severity: Unknown, Text: fmt.Sprintf("chain %s of nf_tables table %s can't be checked: the program nft is missing", h.Chain, t),
-					Fix: "install nftables, and repeat weir doctor",
-				})
+			if t.SavedByIPTables(h, f.Tables) {
 				continue
 			}
 			dropped, perhaps := f.lostAt(t, h, needs)
 			if len(dropped) > 0 {
-				x := Finding{Severity: Error, Text: fmt.Sprintf("chain %s of nf_tables table %s drops %s: %s",
-					h.Chain, t, some(names(dropped)), dropped[0].fate)}
-				x.Fix, x.Command = remedy(t, h, dropped)
-				out = append(out, x)
+				fix, command := remedy(t, h, dropped)
+				out = append(out, Finding{Severity: Error, Fix: fix, Command: command, Text: fmt.Sprintf("chain %s of nf_tables table %s drops %s: %s",
+					h.Chain, t, some(names(dropped)), dropped[0].fate)})
 			} else if len(perhaps) > 0 {
 				out = append(out, Finding{
 					Severity: Info, Text: fmt.Sprintf("chain %s of nf_tables table %s may drop %s: weir doctor can't follow all of its rules",
@@ -51,13 +46,21 @@ func foreignFirewall(f box) []Finding {
 	return out
 }
 
-// savedByIPTables reports whether a chain is among the rules of iptables, which has its own check. A table filter
-// that nft has made is not, nor is any without iptables.
-func (f box) savedByIPTables(t facts.NFTable, h facts.NFHook) bool {
-	return t.Name == "filter" && slices.ContainsFunc(f.Tables, func(x linux.Tables) bool {
-		_, saved := x.Find("filter", h.Chain)
-		return saved && x.Backend == linux.NFT && t.Family != "inet" && t.Has(x.Family)
-	})
+// unread reports the chains of a table without its rules, if packets meet them.
+func (f box) unread(t facts.NFTable, needs []need) []Finding {
+	var chains []string
+	for _, h := range t.Hooks {
+		if !t.SavedByIPTables(h, f.Tables) && slices.ContainsFunc(needs, func(n need) bool { return n.hook == h.Hook && t.Has(n.family()) }) {
+			chains = append(chains, "chain "+h.Chain)
+		}
+	}
+	if len(chains) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Severity: Unknown, Text: fmt.Sprintf("%s of nf_tables table %s can't be checked: the program nft is missing", some(chains), t),
+		Fix: "install nftables, and repeat weir doctor",
+	}}
 }
 
 // lostAt returns the packets that a base chain drops, for certain and perhaps.

@@ -61,13 +61,14 @@ func (r *Report) add(c Check, found []Finding) {
 			r.Errors, bad = r.Errors+1, true
 		case Warning:
 			r.Warnings, bad = r.Warnings+1, true
-		case Unknown:
-			r.Unknown, bad = r.Unknown+1, true
 		}
 		if x.Reason == "" && (x.Severity == Error || x.Severity == Warning) {
 			x.Reason = c.Means
 		}
 		r.Findings = append(r.Findings, x)
+	}
+	if slices.ContainsFunc(found, func(x Finding) bool { return x.Severity == Unknown }) {
+		r.Unknown, bad = r.Unknown+1, true
 	}
 	if bad {
 		return
@@ -91,7 +92,7 @@ func (r Report) Line() string {
 	}
 	if r.Unknown > 0 {
 		out += fmt.Sprintf(", %d could not be checked", r.Unknown)
-		if !r.All {
+		if !r.All && slices.ContainsFunc(r.Findings, func(x Finding) bool { return x.Severity == Unknown && !x.shown() }) {
 			out += " (--all lists them)"
 		}
 	}

@@ -235,8 +235,8 @@ func (p packet) match(option, value string) (ok, known bool) {
 	case "--dport", "--dports":
 		return hasPort(value, p.port), true
 	case "--dst-type", "--src-type":
-		// What comes from outside to the box itself, or through it, is unicast.
-		return option == "--dst-type" && value == "LOCAL" && p.hook == "INPUT", true
+		// What comes from outside to the box itself, or through it, is unicast. At OUTPUT it may be to a VIP.
+		return option == "--dst-type" && value == "LOCAL" && p.hook == "INPUT", p.hook != "OUTPUT"
 	case "--ctstate", "--state":
 		return slices.ContainsFunc(strings.Split(p.state, ","), func(s string) bool { return slices.Contains(strings.Split(value, ","), s) }), true
 	}

@@ -4,6 +4,7 @@ package facts
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"weir/cmd/weir/internal/config"
@@ -154,6 +155,15 @@ func (t NFTable) String() string { return t.Family + " " + t.Name }
 // Has reports whether packets of a family meet the table.
 func (t NFTable) Has(f lb.Family) bool {
 	return t.Family == "inet" || (t.Family == "ip") == (f == lb.IPv4)
+}
+
+// SavedByIPTables reports whether a chain is among the rules of iptables, which has its own check. A table filter
+// that nft has made is not, nor is any without iptables.
+func (t NFTable) SavedByIPTables(h NFHook, of []linux.Tables) bool {
+	return t.Name == "filter" && slices.ContainsFunc(of, func(x linux.Tables) bool {
+		_, saved := x.Find("filter", h.Chain)
+		return saved && x.Backend == linux.NFT && t.Family != "inet" && t.Has(x.Family)
+	})
 }
 
 // Socket is a listening socket. PID and Process are zero if they are not known.

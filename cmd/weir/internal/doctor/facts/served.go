@@ -32,7 +32,8 @@ type Frontend struct {
 	Service string
 }
 
-// Server is the address and port of packets that IPVS or a rule sends to a backend. Those in tunnels are not listed.
+// Server is the address and port of packets that IPVS or a rule sends to a backend. Those in tunnels and those of the
+// box itself are not listed.
 type Server struct {
 	Frontend
 	Backend netip.Addr
@@ -86,7 +87,7 @@ func (s *Served) addServer(x status.Frontend, r status.Server, a netip.AddrPort)
 		}
 		one.Addr, one.Port = vip, x.Port
 	}
-	if x.Service != "" && r.Forward != "Tunnel" {
+	if x.Service != "" && r.Forward != "Tunnel" && r.Forward != "Local" {
 		s.Servers = append(s.Servers, Server{one, a.Addr()})
 	}
 }
