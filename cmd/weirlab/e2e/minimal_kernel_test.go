@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -53,8 +54,15 @@ END
 systemctl daemon-reload
 `
 
-// TestMinimalKernel has a kernel and a system without ipset and iptables: the package is installed, serves, is
-// reloaded, audits, restarts and stops. The daemon runs no program, and the kernel itself loads modules.
+// refuseIPVS has modprobe refuse IPVS, too.
+const refuseIPVS = `echo "install ip_vs /bin/false" >>/etc/modprobe.d/minimal.conf
+rm /etc/systemd/system/weir.service.d/traps.conf
+rm -r /var/lib/traps
+`
+
+// TestMinimalKernel has a kernel and a system without ipset and iptables, and then without IPVS: the package is
+// installed, serves, is reloaded, audits, restarts and stops. The daemon runs no program, and the kernel itself
+// loads modules.
 func TestMinimalKernel(t *testing.T) {
 	t.Parallel()
 	lab.RequireSystemd(t)
@@ -70,19 +78,28 @@ func TestMinimalKernel(t *testing.T) {
 	s.box.Must(t, "dpkg", "--purge", "--force-depends", "ipset", "iptables")
 	s.installUnit(t)
 	s.box.Must(t, "sh", "-c", "! command -v iptables-restore && ! command -v ipset")
-	ranged := serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\"]\n")
-	s.configure(t, shared+ranged)
+	s.minimal(t, "auto", "ipvs")
+	s.box.Must(t, "sh", "-ec", refuseIPVS)
+	s.minimal(t, "netfilter", "netfilter")
+}
+
+// minimal serves without programs from the start to the stop.
+func (s *site) minimal(t *testing.T, configured, mode string) {
+	t.Helper()
+	config := fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nmode = %q\n", configured) + shared +
+		serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\"]\n")
+	s.configure(t, config)
 	s.box.Must(t, "sh", "-ec", traps)
 	if left := s.box.Must(t, "sh", "-ec", unloadModules); left != "" {
 		t.Fatalf("modules stay loaded:\n%s", left)
 	}
 	s.box.Must(t, "systemctl", "start", "weir")
 	var doc statusDoc
-	if s.weirJSON(t, &doc, "status"); doc.Kernel.Rules != "nftables" || doc.Kernel.Mode != "ipvs" || doc.State != "ok" {
-		t.Errorf("status is %s: mode %s with rules in %s, want ok: ipvs, nftables", doc.State, doc.Kernel.Mode, doc.Kernel.Rules)
+	if s.weirJSON(t, &doc, "status"); doc.Kernel.Rules != "nftables" || doc.Kernel.Mode != mode || doc.State != "ok" {
+		t.Errorf("status is %s: mode %s with rules in %s, want ok: %s, nftables", doc.State, doc.Kernel.Mode, doc.Kernel.Rules, mode)
 	}
 	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)})
-	s.configure(t, shared+ranged+serves("more", []string{"192.0.2.60"}, "80:8080", allWebs, ""))
+	s.configure(t, config+serves("more", []string{"192.0.2.60"}, "80:8080", allWebs, ""))
 	s.box.Must(t, "systemctl", "reload", "weir")
 	c.fresh.more(t, 10)
 	eventually(t, time.Minute, func() error {
@@ -92,7 +109,7 @@ func TestMinimalKernel(t *testing.T) {
 	s.auditsFindNothing(t)
 	s.box.Must(t, "systemctl", "restart", "weir")
 	s.auditsFindNothing(t)
-	c.unhurt(t, "reload, audits and a restart on a kernel without ipset and iptables")
+	c.unhurt(t, mode+": reload, audits and a restart on a kernel without ipset and iptables")
 	if out, err := s.box.Run(t.Context(), "weir", "doctor"); err != nil {
 		t.Errorf("weir doctor: %v\n%s", err, out.Stdout)
 	}
@@ -101,10 +118,11 @@ func TestMinimalKernel(t *testing.T) {
 	}
 	s.box.Must(t, "systemctl", "stop", "weir")
 	if ran := s.box.Must(t, "cat", "/var/lib/traps/log"); ran != "" {
-		t.Errorf("the daemon ran programs:\n%s", ran)
+		t.Errorf("%s: the daemon ran programs:\n%s", mode, ran)
 	}
 	s.box.Must(t, "weir", "cleanup")
-	if left := s.box.Must(t, "sh", "-c", "nft list tables; ipvsadm -Sn; lsmod | grep -E '^(ip_set|x_tables|xt_|nft_compat|ip6?_tables)'; true"); strings.TrimSpace(left) != "" {
-		t.Errorf("after the cleanup there is\n%s", left)
+	const left = "nft list tables; ipvsadm -Sn; lsmod | grep -E '^(ip_set|x_tables|xt_|nft_compat|ip6?_tables)'; true"
+	if left := s.box.Must(t, "sh", "-c", left); strings.TrimSpace(left) != "" {
+		t.Errorf("%s: after the cleanup there is\n%s", mode, left)
 	}
 }
