@@ -94,6 +94,9 @@ func newSite(t *testing.T) *site {
 	if rules := os.Getenv("WEIR_RULES"); rules != "" {
 		s.config.Backend = linux.Backend(rules)
 	}
+	if mode := os.Getenv("WEIR_MODE"); mode != "" {
+		s.config.Mode = linux.Mode(mode)
+	}
 	if s.inNFTables() {
 		// Tables without an owner: otherwise Linux refuses the changes of other programs from 6.9.
 		s.must("", "nft", "add table ip weir; add table ip6 weir")
@@ -112,6 +115,15 @@ func newSite(t *testing.T) *site {
 
 // inNFTables reports whether nf_tables has weir's sets and rules.
 func (n *network) inNFTables() bool { return n.config.Backend == linux.NFTables }
+
+// byRules reports whether virtual servers are rules.
+func (n *network) byRules() bool { return n.config.Mode == linux.ModeNetfilter }
+
+// options are those of a history, for the mode of the kernel.
+func (n *network) options(o lb.Options) lb.Options {
+	o.WithoutIPVS = n.byRules()
+	return o
+}
 
 func backendName(n int) string { return fmt.Sprintf("backend%d", n) }
 

@@ -11,7 +11,7 @@ import (
 
 // others changes the kernel by other programs than weir, and Fake alike.
 func (h *history) others() {
-	if h.Chance(4) {
+	if !h.byRules() && h.Chance(4) {
 		h.program("", "ipvsadm", "-C")
 		clear(h.unordered)
 		for id := range h.fake.Objects() {
@@ -64,7 +64,7 @@ func service(f lb.Frontend) []string {
 }
 
 func (h *history) otherServer(vs lb.VirtualServer) {
-	if vs.Frontend.Mark != 0 {
+	if vs.Frontend.Mark != 0 || h.byRules() {
 		return // its number in the kernel is lb/linux's
 	}
 	vs.Scheduler, vs.Affinity = lb.Scheduler{Name: "wlc"}, 0
@@ -83,7 +83,7 @@ func (h *history) otherServer(vs lb.VirtualServer) {
 }
 
 func (h *history) otherBackend(rs lb.RealServer) {
-	if rs.Frontend.Mark != 0 || !h.holds(lb.VirtualServer{Frontend: rs.Frontend}) {
+	if rs.Frontend.Mark != 0 || h.byRules() || !h.holds(lb.VirtualServer{Frontend: rs.Frontend}) {
 		return
 	}
 	verb := "-a"

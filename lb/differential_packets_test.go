@@ -81,6 +81,9 @@ func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
 	}
 	switch want.Fate {
 	case lb.Refused:
+		if h.byRules() && h.holds(tuple(lb.SetInternal, f)) {
+			return // Not compared: rules continue with the backends for clients outside.
+		}
 		check(true, meeting.refused)
 	case lb.Dropped, lb.Unrouted:
 		if slices.Contains(hostAddrs, client) && h.direct(f) {
@@ -178,6 +181,9 @@ func (h *history) reachable(client netip.Addr, backend netip.AddrPort, f lb.Fron
 // rounds returns how many connections it takes until each backend has had one, if the
 // scheduler takes turns; otherwise 1 and false.
 func (h *history) rounds(f lb.Frontend) (n int, all bool) {
+	if h.byRules() {
+		return 1, false // not in turn
+	}
 	held := h.fake.Objects()
 	faces := []lb.Frontend{f}
 	for _, s := range []lb.Set{lb.SetInternal, lb.SetGroup} {

@@ -85,7 +85,7 @@ func (s *site) become(g *lb.Gen) *lb.Fake {
 		s.Fatal(err)
 	}
 	f.HostAddrs = obs.HostAddrs
-	want := lb.WantOf(f, nil, lb.Options{Base: lb.BaseOfLaws()}, nil)
+	want := lb.WantOf(f, nil, s.options(lb.Options{Base: lb.BaseOfLaws()}), nil)
 	for ops := lb.Diff(obs.Objects.Snapshot(), want); len(ops) > 0; {
 		n := steps(ops)
 		for i, err := range s.k.Apply(s.Context(), ops[:n]) {
@@ -130,7 +130,7 @@ func (h *history) run() {
 	h.unordered = map[lb.Frontend]bool{}
 	for range 2 + h.IntN(3) {
 		switch {
-		case len(h.universe) == 0 || h.Chance(50):
+		case len(h.universe) == 0 || h.Chance(50) || h.byRules():
 			h.plan()
 		case h.Chance(50):
 			h.chaos()
@@ -144,23 +144,24 @@ func (h *history) run() {
 			return
 		}
 	}
-	h.apply(lb.Diff(h.fake.Objects(), lb.WantOf(h.fake, nil, lb.Options{Base: lb.BaseOfLaws()}, nil)))
+	h.apply(lb.Diff(h.fake.Objects(), lb.WantOf(h.fake, nil, h.options(lb.Options{Base: lb.BaseOfLaws()}), nil)))
 	if h.compare(true); h.Failed() {
 		h.Logf("history:\n%s", strings.Join(h.log, "\n"))
 	}
 }
 
-// plan goes to the state of other Services, and stops on the way now and then.
+// plan goes to the state of other Services, and stops on the way now and then. Without IPVS a history has whole
+// states only: Fake has virtual servers in front of the sets, where rules need their members to find one.
 func (h *history) plan() {
 	services := h.Services()
 	h.services = append(h.services, services...)
-	want := lb.WantOf(h.fake, services, h.Options(), h.Health(services))
+	want := lb.WantOf(h.fake, services, h.options(h.Options()), h.Health(services))
 	for _, o := range want.Snapshot() {
 		h.universe = append(h.universe, o)
 	}
 	slices.SortFunc(h.universe, lb.Compare)
 	ops := lb.Diff(h.fake.Objects(), want)
-	if h.Chance(30) {
+	if !h.byRules() && h.Chance(30) {
 		ops = ops[:h.IntN(len(ops)+1)]
 	}
 	h.apply(ops)

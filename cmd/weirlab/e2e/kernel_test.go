@@ -70,13 +70,15 @@ func TestLinuxPackageWithoutIPVSInNFTables(t *testing.T) {
 	packageInBox(t, "lb/linux", choice{run: asRules + "|TestPackets", skip: otherPrograms, env: []string{"WEIR_RULES=nftables"}})
 }
 
-// TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories, with each owner of the rules.
+// TestFakeMatchesTheKernel compares lb.Fake with a kernel over random histories, with each owner of the rules, and without IPVS.
 // WEIR_HISTORIES multiplies their number.
 func TestFakeMatchesTheKernel(t *testing.T) {
 	t.Parallel()
-	for _, rules := range []string{"auto", "nftables"} { // auto is iptables here
-		t.Run(rules, func(t *testing.T) {
-			packageInBox(t, "lb", choice{run: "TestFakeMatchesTheKernel", env: []string{"WEIR_RULES=" + rules, "WEIR_HISTORIES=" + os.Getenv("WEIR_HISTORIES")}})
+	for _, kernel := range []struct{ mode, rules string }{
+		{"ipvs", "auto"}, {"ipvs", "nftables"}, {"netfilter", "nftables"}, // auto is iptables here
+	} {
+		t.Run(kernel.mode+"/"+kernel.rules, func(t *testing.T) {
+			packageInBox(t, "lb", choice{run: "TestFakeMatchesTheKernel", env: []string{"WEIR_MODE=" + kernel.mode, "WEIR_RULES=" + kernel.rules, "WEIR_HISTORIES=" + os.Getenv("WEIR_HISTORIES")}})
 		})
 	}
 }
