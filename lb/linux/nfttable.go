@@ -92,7 +92,7 @@ func nftStatic(c Config, f lb.Family, s stage, ports insidePorts) (out []nftChai
 				base[j.from] = at
 				out = append(out, nftChain{name: t.name + "-" + j.from, hook: &hook})
 			}
-			out[at].rules = append(out[at].rules, nftRule{"weir: " + j.comment, jump(j.to).nft(n)})
+			out[at].rules = append(out[at].rules, nftRule{ownComment + j.comment, jump(j.to).nft(n)})
 		}
 		for _, c := range t.chains {
 			chain := nftChain{name: n.chain(c.name)}

@@ -13,13 +13,13 @@ import (
 const trialTable = "weir-trial"
 
 // SelectNFTables reports whether nf_tables should have the sets and rules, and otherwise the
-// reason: a part that this kernel lacks, or rules of iptables before which only other rules of
-// iptables can accept packets of Services, those of an earlier run of weir too. It changes nothing.
+// reason: a part that this kernel lacks, or rules of another program in iptables, before which only other
+// rules of iptables can accept packets of Services. It changes nothing.
 func SelectNFTables(ctx context.Context, c Config) (use bool, reason error) {
 	if err := TryNFTables(ctx, c); err != nil {
 		return false, err
 	}
-	used, err := UsedFilter(ctx, c.Families)
+	used, err := UsedFilter(ctx, c)
 	if err != nil || used == "" {
 		return err == nil, err
 	}

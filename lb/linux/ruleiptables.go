@@ -34,6 +34,9 @@ type ruleNames struct {
 	family lb.Family
 }
 
+// ownComment begins the comment of each jump from a chain of the kernel to one of weir's.
+const ownComment = "weir: "
+
 func (n ruleNames) chain(name string) string { return n.prefix + "-" + name }
 
 // iptablesRules returns the text of all rules of a family.
@@ -46,7 +49,7 @@ func iptablesRules(c Config, f lb.Family, s stage, ports insidePorts) []table {
 			t.open = n.chain(from.open)
 		}
 		for _, j := range from.jumps {
-			spec := fmt.Sprintf(`-m comment --comment "weir: %s" %s`, j.comment, jump(j.to).iptables(n))
+			spec := fmt.Sprintf(`-m comment --comment "%s%s" %s`, ownComment, j.comment, jump(j.to).iptables(n))
 			t.jumps = append(t.jumps, textJump{j.from, spec})
 		}
 		for _, c := range from.chains {

@@ -206,7 +206,7 @@ func matches(form []table, have saved) bool {
 func reached(want []table, have saved) bool {
 	for _, t := range want {
 		for _, j := range t.jumps {
-			if slices.ContainsFunc(have[t.name].rules[j.chain], func(rule string) bool { return strings.Contains(rule, `"weir: `) }) {
+			if slices.ContainsFunc(have[t.name].rules[j.chain], func(rule string) bool { return strings.Contains(rule, `"`+ownComment) }) {
 				return true
 			}
 		}
