@@ -16,7 +16,7 @@ func TestAppliance(t *testing.T) {
 	t.Parallel()
 	lab.RequireSystemd(t)
 	a := newAppliance(t)
-	a.rules = "iptables" // stories are about its lock and its flush; other appliances have the default
+	a.rules = "iptables" // the first stories are about its lock and its flush
 	for _, story := range []storyOn[*appliance]{
 		{"installed, configured, started", applianceInstalls},
 		{"confined, and able to do all it must", applianceIsConfined},
@@ -26,6 +26,7 @@ func TestAppliance(t *testing.T) {
 		{"a firewall is reloaded", applianceIsFlushed},
 		{"hung", applianceHangs},
 		{"misconfigured", applianceIsMisconfigured},
+		{"upgraded from iptables", applianceLeavesIPTables},
 		{"rebooted without the API server", applianceReboots},
 		{"stopped, removed, purged", applianceEnds},
 	} {
@@ -189,6 +190,21 @@ func applianceUpgrades(t *testing.T, a *appliance) {
 	a.undisturbed(t, "systemctl reload", func() { a.systemctl(t, "reload", "weir") })
 }
 
+// applianceLeavesIPTables installs another version over one that ran with iptables, and the file does not name the
+// owner of the rules: so it is after a version that knew iptables only.
+func applianceLeavesIPTables(t *testing.T, a *appliance) {
+	if a.onlyOwner(t, "nftables") == nil {
+		t.Fatal("iptables has no rules")
+	}
+	a.rules = ""
+	a.configure(t, a.text(""))
+	a.undisturbed(t, "an upgrade that moves the rules to nftables", func() {
+		a.apt(t, "install", "--allow-downgrades", a.old)
+		a.statusIs(t, "nftables has the rules", func(d statusDoc) bool { return d.Kernel.Rules == "nftables" })
+		eventually(t, time.Minute, func() error { return a.onlyOwner(t, "nftables") })
+	})
+}
+
 // applianceReboots has a Service of the cluster served after a reboot in which the
 // cluster does not answer, and without any command.
 func applianceReboots(t *testing.T, a *appliance) {
@@ -252,7 +268,7 @@ func applianceEnds(t *testing.T, a *appliance) {
 	a.apt(t, "purge", "weir")
 	is("purged", "no /etc/weir", "no /var/lib/weir", "no /var/lib/weir-removed", "no /run/weir",
 		"no /etc/systemd/system/multi-user.target.wants/weir.service", "no /usr/share/doc/weir")
-	if left := a.box.Must(t, "sh", "-c", "ipvsadm -Sn; ipset list -n; ip -o link show type dummy; iptables-save | grep KUBE; ip6tables-save | grep KUBE; true"); left != "" {
+	if left := a.box.Must(t, "sh", "-c", "ipvsadm -Sn; ipset list -n; ip -o link show type dummy; iptables-save | grep KUBE; ip6tables-save | grep KUBE; nft list tables | grep weir; true"); left != "" {
 		t.Errorf("purged, and the kernel still holds\n%s", left)
 	}
 	if out, err := a.box.Run(t.Context(), "systemctl", "cat", "weir"); err == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestRulesChangeHands gives weir's sets and rules to nf_tables and back to iptables, with clients all the
-// while. Of the owner before nothing stays, and weir with nf_tables runs no program.
+// while. Of the owner before nothing stays, and the next run with nf_tables runs no program.
 func TestRulesChangeHands(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
@@ -27,6 +27,9 @@ func TestRulesChangeHands(t *testing.T) {
 		s.stop(t, syscall.SIGTERM)
 		s.run(t, handsConfig("nftables", mode))
 		c.fresh.more(t, 100)
+		if n := s.metric(t, "weir_execs_total"); n != 0 {
+			t.Errorf("with nftables in mode %s it ran %v programs", mode, n)
+		}
 	}
 	c.unhurt(t, "the mode changes twice in nftables")
 
@@ -74,7 +77,8 @@ func handsConfig(owner, mode string) string {
 		serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\", \"10.1.0.0/24\"]\n")
 }
 
-// changeHands changes the owner of the rules four times, and returns the clients.
+// changeHands changes the owner of the rules four times, and returns the clients. The change to nftables is
+// that of auto, as after a version that knew iptables only.
 func (s *site) changeHands(t *testing.T, mode string) *clients {
 	t.Helper()
 	s.serveAll(t, 8080)
@@ -83,15 +87,9 @@ func (s *site) changeHands(t *testing.T, mode string) *clients {
 	c := startClients(t, s.client1, handsTargets)
 	for i, owner := range []string{"nftables", "iptables", "nftables", "iptables"} {
 		s.stop(t, syscall.SIGTERM)
-		s.configure(t, handsConfig(owner, mode))
-		if i >= 2 { // killed at some moments of the change
-			for n := range 6 {
-				p, err := s.box.Start(s.weir, "run")
-				must(t, err)
-				c.fresh.more(t, 2+3*n)
-				p.Kill()
-				_, _ = p.Wait(within(t, 30*time.Second))
-			}
+		s.configure(t, handsConfig(map[string]string{"nftables": "auto", "iptables": "iptables"}[owner], mode))
+		if i >= 2 {
+			s.killedAmidHands(t, c, owner)
 		}
 		s.start(t)
 		var doc statusDoc
@@ -106,6 +104,31 @@ func (s *site) changeHands(t *testing.T, mode string) *clients {
 		}
 	}
 	return c
+}
+
+// killedAmidHands kills weir with SIGKILL amid the change to an owner: at its first object, and in place of each
+// write of iptables and after it. These write the rules of iptables, or remove them.
+func (s *site) killedAmidHands(t *testing.T, c *clients, owner string) {
+	t.Helper()
+	s.killedRun(t, "until "+map[string]string{"nftables": "nft list table ip weir", "iptables": "ipset list -n | grep -q KUBE-"}[owner]+" >/dev/null 2>&1; do :; done")
+	c.fresh.more(t, 2)
+	const dir = "/run/killers"
+	for _, program := range []string{"iptables-restore", "ip6tables-restore"} {
+		for _, writes := range []string{"false", program + ` "$@"`} {
+			s.box.Must(t, "rm", "-rf", dir)
+			script := fmt.Sprintf("#!/bin/sh\nPATH=${PATH#%s:}\ncase \"$*\" in *--noflush*) %s; kill -9 $PPID;; *) exec %s \"$@\";; esac\n", dir, writes, program)
+			must(t, s.box.WriteFile(within(t, 10*time.Second), dir+"/"+program, script, 0o755))
+			p, err := s.box.Launch(lab.Command{Args: []string{s.weir, "run"}, Env: []string{"PATH=" + dir + ":/usr/sbin:/usr/bin:/sbin:/bin"}})
+			must(t, err)
+			if code, err := p.Wait(within(t, 2*time.Minute)); err != nil || code != 128+int(syscall.SIGKILL) {
+				t.Fatalf("to %s: weir is not killed by %s: code %d, %v\n%s", owner, program, code, err, p.Output())
+			}
+			if s.onlyOwner(t, "nftables") == nil || s.onlyOwner(t, "iptables") == nil {
+				t.Errorf("to %s: a kill by %s (%s) came before or after the change", owner, program, writes)
+			}
+			c.fresh.more(t, 2)
+		}
+	}
 }
 
 // onlyOwner returns an error if the kernel has sets or rules of weir that another owner has.
