@@ -96,6 +96,12 @@ func (s *site) changeHands(t *testing.T, mode string) *clients {
 		if s.weirJSON(t, &doc, "status"); !strings.HasPrefix(doc.Kernel.Rules, owner) || doc.Kernel.Mode != mode {
 			t.Errorf("status names %q in mode %s, want %q in mode %s", doc.Kernel.Rules, doc.Kernel.Mode, owner, mode)
 		}
+		line := fmt.Sprintf("kernel: mode %s, rules in %s\n", mode, doc.Kernel.Rules)
+		for _, command := range [][]string{{"explain", at(vip4, 80)}, {"doctor", "running"}} {
+			if out := s.box.Must(t, append([]string{s.weir}, command...)...); !strings.Contains(out, line) {
+				t.Errorf("weir %s does not say %q:\n%s", command[0], line, out)
+			}
+		}
 		eventually(t, time.Minute, func() error { return s.onlyOwner(t, owner) })
 		c.fresh.more(t, 50)
 		s.audits(t)

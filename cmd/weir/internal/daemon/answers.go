@@ -99,6 +99,7 @@ func (a *answers) explain(r *http.Request) (doc explain.Answer, err error) {
 	doc = query.ShowFailures(doc, a.target.checks.Backends())
 	routers, v := a.routers(), a.published.view.Load()
 	doc.SetOldData(v.clusterStatuses())
+	doc.Mode, doc.Rules = v.status.Kernel.Mode, v.status.Kernel.Rules
 	routers.Refresh(r.Context())
 	doc.Address, doc.Announced = v.pools.Explain(q.Addr), routers.Explain(q.Addr)
 	return doc, err

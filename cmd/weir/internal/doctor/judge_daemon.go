@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -96,12 +97,9 @@ func invalidConfig(f box) []Finding {
 		if p.Severity == source.Note {
 			continue
 		}
-		x := Finding{Severity: Warning, Fix: p.Suggestion, Reason: "weir runs with it, but it is probably a mistake"}
+		x := Finding{Severity: Warning, Fix: cmp.Or(p.Suggestion, "see weir check -c "+f.ConfigFile), Reason: "weir runs with it, but it is probably a mistake"}
 		if p.Severity == source.Error {
 			x.Severity, x.Reason = Error, "weir neither starts nor reloads with it"
-		}
-		if x.Fix == "" {
-			x.Fix = "see weir check -c " + f.ConfigFile
 		}
 		p.Severity, p.Suggestion = source.Error, "" // so that its line has neither
 		x.Text = p.String()

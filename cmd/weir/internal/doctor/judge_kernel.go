@@ -9,15 +9,10 @@ import (
 	"weir/lb/linux"
 )
 
-// release returns the version of the kernel as two numbers; 0.0 if it can't be read.
-func release(k facts.Kernel) (major, minor int) {
-	_, _ = fmt.Sscanf(k.Release, "%d.%d", &major, &minor) // no number is 0
-	return major, minor
-}
-
 // before reports whether the kernel is older than a version; an unreadable one is not.
 func before(k facts.Kernel, major, minor int) bool {
-	a, b := release(k)
+	var a, b int
+	_, _ = fmt.Sscanf(k.Release, "%d.%d", &a, &b) // no number is 0
 	return a > 0 && (a < major || a == major && b < minor)
 }
 

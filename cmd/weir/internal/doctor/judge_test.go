@@ -73,7 +73,7 @@ func healthy(t testing.TB) facts.Facts {
 	t.Helper()
 	f := facts.Facts{
 		Missing: map[facts.Part]string{}, Config: parse(t, everything), ConfigFile: "weir.toml", Now: now, Version: "1.0",
-		Running: &status.Status{State: status.OK, Version: "1.0", PID: 7, Kernel: status.Kernel{Mode: "ipvs", LastAudit: now.Add(-time.Second)}},
+		Running: &status.Status{State: status.OK, Version: "1.0", PID: 7, Kernel: status.Kernel{Mode: "ipvs", Rules: "iptables-nft", LastAudit: now.Add(-time.Second)}},
 		Neighbors: routing.Neighbors{ASN: 65001, Neighbors: []routing.Neighbor{
 			{Name: "tor1", State: routing.Established, Hold: 9, BFD: &routing.BFD{State: "up"}}}},
 		Fleet: status.Members{Members: []status.Member{{Name: "box2", Life: "alive"}}},
@@ -559,6 +559,7 @@ func TestTableHasFixesOfEverySeverity(t *testing.T) {
 		want  string
 	}{
 		{"clock", func(f *facts.Facts) { f.Clock.Synchronized, f.APIs = false, nil }, `no problems: 1 check passed
+kernel: mode ipvs, rules in iptables-nft
 
 info  clock  the clock of this box is not synchronized; times in logs will differ from other hosts
   fix: enable a time service
@@ -567,12 +568,14 @@ info  clock  the clock of this box is not synchronized; times in logs will diffe
 		{"config", func(f *facts.Facts) {
 			f.Problems = []source.Problem{{Severity: source.Warning, File: "weir.toml", Line: 3, Text: "it is odd", Suggestion: "remove it"}}
 		}, `0 checks passed, 1 warning, 0 errors
+kernel: mode ipvs, rules in iptables-nft
 
 warning  config  weir.toml:3: it is odd
   reason: weir runs with it, but it is probably a mistake
   fix: remove it
 `},
 		{"clock-skew", func(f *facts.Facts) { f.APIs[0].HasDate, f.APIs[0].Skew = true, time.Minute }, `0 checks passed, 1 warning, 0 errors
+kernel: mode ipvs, rules in iptables-nft
 
 warning  clock-skew  the clock of this box is 1m0s ahead of that of cluster prod
   reason: certificates and tokens fail from a difference of 5m0s on

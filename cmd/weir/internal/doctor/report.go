@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"weir/cmd/weir/internal/doctor/facts"
+	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/text"
 )
 
@@ -20,6 +21,9 @@ type Report struct {
 	Passed   int       `json:"passed"`
 	Unknown  int       `json:"unknown"`
 	Findings []Finding `json:"findings"`
+	// Mode and Rules are those of the kernel in weir status; absent without a daemon.
+	Mode  string `json:"mode,omitempty"`
+	Rules string `json:"rules,omitempty"`
 	// All includes passed checks in the table.
 	All bool `json:"-"`
 }
@@ -31,6 +35,9 @@ var ranks = map[Severity]int{Error: 0, Warning: 1, Info: 2, Unknown: 3, Passed: 
 func Judge(known facts.Facts, only ...string) Report {
 	f := box{known}
 	r := Report{Findings: []Finding{}}
+	if f.Running != nil {
+		r.Mode, r.Rules = f.Running.Kernel.Mode, f.Running.Kernel.Rules
+	}
 	for _, c := range Checks() {
 		if len(only) > 0 && !slices.Contains(only, c.ID) || c.applies != nil && !c.applies(f) {
 			continue
@@ -102,6 +109,9 @@ func (r Report) Line() string {
 // Table implements status.Tabler.
 func (r Report) Table(w io.Writer, _ time.Time) {
 	fmt.Fprintln(w, r.Line())
+	if r.Rules != "" {
+		fmt.Fprintln(w, "kernel:", status.RulesText(r.Mode, r.Rules))
+	}
 	for _, x := range r.Findings {
 		if !x.shown() {
 			continue
@@ -114,6 +124,7 @@ func (r Report) Table(w io.Writer, _ time.Time) {
 		}
 	}
 	if r.All {
+		fmt.Fprintln(w)
 		r.rest(w)
 	}
 }
@@ -124,16 +135,10 @@ func (x Finding) shown() bool { return x.Severity != Passed && (x.Severity != Un
 // rest lists the passed and the unknown checks.
 func (r Report) rest(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	begun := false
 	for _, x := range r.Findings {
-		if x.shown() {
-			continue
+		if !x.shown() {
+			fmt.Fprintf(tw, "%s\t%s\t%s\n", x.Severity, x.ID, x.Text)
 		}
-		if !begun {
-			begun = true
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\n", x.Severity, x.ID, x.Text)
 	}
 	_ = tw.Flush()
 }

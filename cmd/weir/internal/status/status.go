@@ -108,6 +108,9 @@ type Kernel struct {
 	Programming *Programming `json:"programming,omitempty"`
 }
 
+// RulesText returns the mode and the owner of the rules: "mode ipvs, rules in nftables".
+func RulesText(mode, rules string) string { return fmt.Sprintf("mode %s, rules in %s", mode, rules) }
+
 // Programming is how far a pass of many operations is.
 type Programming struct {
 	Done  int `json:"done"`  // operations that were applied, failed, or wait for another one

@@ -38,6 +38,9 @@ type Answer struct {
 	// Owned is the owner in the fleet; absent without [fleet] and [l2], and for an
 	// address without a Service.
 	Owned *Owned `json:"owned,omitempty"`
+	// Mode and Rules are those of the kernel in weir status: ipvs, and nftables.
+	Mode  string `json:"mode"`
+	Rules string `json:"rules"`
 }
 
 // SetOldData sets OldData from all clusters.
@@ -58,10 +61,13 @@ func (a *Answer) SetOldData(clusters []status.Cluster) {
 	a.OldData = slices.DeleteFunc(status.OldDataOf(clusters), func(o status.OldData) bool { return len(sources) > 0 && !sources[o.Cluster] })
 }
 
-// writeRoutes writes the pool, the owner and the routes of the address.
-func (a Answer) writeRoutes(w io.Writer, now time.Time) {
-	if a.Address != nil || a.Announced != nil || a.Owned != nil {
+// writeBox writes the owner of the rules, and the pool, the owner and the routes of the address.
+func (a Answer) writeBox(w io.Writer, now time.Time) {
+	if a.Rules != "" || a.Address != nil || a.Announced != nil || a.Owned != nil {
 		fmt.Fprintln(w)
+	}
+	if a.Rules != "" {
+		fmt.Fprintln(w, "kernel:", status.RulesText(a.Mode, a.Rules))
 	}
 	if a.Address != nil {
 		fmt.Fprintln(w, "address:", a.Address.text(now))
@@ -109,7 +115,7 @@ func (p Port) text() string {
 // Table implements Tabler.
 func (a Answer) Table(w io.Writer, now time.Time) {
 	defer status.WriteOldData(w, a.OldData, now)
-	defer a.writeRoutes(w, now)
+	defer a.writeBox(w, now)
 	if a.Packet != nil {
 		fmt.Fprint(w, a.Packet.String())
 		return

@@ -28,7 +28,7 @@ func TestTables(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		doc  status.Tabler
+		doc  Answer
 		want string
 	}{
 		{"explained", explained, `
@@ -36,6 +36,7 @@ func TestTables(t *testing.T) {
 
 details: weir explain 192.0.2.1:80
 
+kernel: mode ipvs, rules in nftables
 address: pool public, used by prod/shop/web, claim lease weir-system/weir-192.0.2.1 of cluster prod
 routes: draining since 4s: an operator drains it: routers prefer other boxes
   to tor1: 192.0.2.1/32 draining: an operator drains it: routers prefer other boxes (rule pool public)
@@ -47,12 +48,14 @@ routes: draining since 4s: an operator drains it: routers prefer other boxes
 		}}, `
 not served: x
 
+kernel: mode ipvs, rules in nftables
 owner: box2; this box: standby: weight and address decide
   can serve it: box2 (stable, owns it), box1 (stable), box3 (draining, drained there)
 `},
 		{"announced by all", Answer{Reason: "x", Owned: &Owned{Owner: "box2", Role: status.RoleOwner, Reason: "every fit member announces it"}}, `
 not served: x
 
+kernel: mode ipvs, rules in nftables
 owner: box2: every fit member announces it
 `},
 		{"owned by this box", Answer{Reason: "x", Owned: &Owned{
@@ -64,6 +67,7 @@ owner: box2: every fit member announces it
 		}}, `
 not served: x
 
+kernel: mode ipvs, rules in nftables
 owner: this box, box1: no other member can serve it
   on eth0: answered (this box answers for it) since 1h
   on eth1: contested (another host answers for it) since 3s; that is a foreign host (52:54:00:00:00:02)
@@ -78,15 +82,19 @@ owner: this box, box1: no other member can serve it
 192.0.2.1:53/udp  static/dns  refused: no backend; connections end with this box: scheduler, source
 
 details: weir explain 192.0.2.1:80
+
+kernel: mode ipvs, rules in nftables
 `},
 		{"nobody's", Answer{Reason: "x", Owned: &Owned{Role: status.RoleNothing, Reason: "no usable backend"}}, `
 not served: x
 
+kernel: mode ipvs, rules in nftables
 owner: none; this box: nothing: no usable backend
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var b bytes.Buffer
+			tt.doc.Mode, tt.doc.Rules = "ipvs", "nftables"
 			if err := status.Write(&b, tt.doc, "table", now); err != nil {
 				t.Fatal(err)
 			}
