@@ -19,7 +19,8 @@
 //   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go, staleflows.go,
 //     sysctl.go, marking.go (firewall marks)
 //   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (change of
-//     their owner), nfttrial.go and policies.go (choice of their owner: rules = "auto")
+//     their owner), nfttrial.go and policies.go (choice of their owner: rules = "auto"),
+//     nftmissing.go (features with the version of Linux that has them)
 //   - with iptables: ruleiptables.go and rulestext.go (text), install.go (installation),
 //     iptables.go (programs), stamp.go (changes)
 //   - with nf_tables: nftrules.go and nftexpr.go (expressions), nfttable.go (installation),

@@ -51,7 +51,7 @@ func (t *nftTables) hold(ctx context.Context, f lb.Family, chain nftChain) error
 	}
 	if len(errs) > 0 && ownerless(errs[0]) {
 		t.shared[f] = true // there is none, and no further attempt
-		return &MissingError{What: "support for tables of nf_tables with an owner", Fix: "boot Linux 5.12 or later", Err: errs[0]}
+		return nftFeature{"tables with an owner", "5.12", ""}.missing("a table", errs[0])
 	}
 	if err := errors.Join(err, firstError(errs)); err != nil {
 		return fmt.Errorf("create table %s %s: %w", nftTableFamily(f), t.name, err)

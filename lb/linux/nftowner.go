@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -74,15 +73,6 @@ func (t *nftTables) create(ctx context.Context, f lb.Family) error {
 	return nil
 }
 
-// lacksFamily returns the missing part of the kernel for its refusal of a table without flags.
-func lacksFamily(f lb.Family, err error) error {
-	if errors.Is(err, unix.EOPNOTSUPP) && !errors.As(err, new(*MissingError)) {
-		return &MissingError{What: fmt.Sprintf("support for %s tables of nf_tables", f),
-			Fix: fmt.Sprintf("boot a kernel with CONFIG_NF_TABLES_%s", strings.ToUpper(f.String())), Err: err}
-	}
-	return err
-}
-
 // takeOver makes conn the owner of a table that exists and has none.
 func (t *nftTables) takeOver(ctx context.Context, f lb.Family) error {
 	exists, err := t.exists(ctx, f)
@@ -141,7 +131,7 @@ func (t *nftTables) put(ctx context.Context, f lb.Family, owned uint32) error {
 	errs, err := t.conn.transaction(ctx, func(e *encoder) { t.putTable(e, f, owned) })
 	switch {
 	case noNFTables(err):
-		return missingModule("nf_tables", err)
+		return missingNFTables(err)
 	case err != nil:
 		return err
 	case errors.Is(errs[0], unix.EPERM):

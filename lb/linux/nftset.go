@@ -135,18 +135,6 @@ func (s *nftSets) create(ctx context.Context, set lb.IPSet) error {
 	return s.removeForeign(ctx, set)
 }
 
-// missingSet returns the missing part of the kernel for its refusal to create a set.
-func missingSet(set lb.IPSet, err error) error {
-	concat := nftKindOf(set).flags&nftSetConcat != 0
-	switch {
-	case concat && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)): // an unknown flag
-		return &MissingError{What: "support for intervals in concatenations of nf_tables", Fix: "boot Linux 5.6 or later", Err: err}
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT): // no implementation of the set
-		return missingModule("nf_tables", fmt.Errorf("set of %s: %w", nftKindOf(set), err))
-	}
-	return err
-}
-
 func nftTableFamily(f lb.Family) string {
 	if f == lb.IPv6 {
 		return "ip6"

@@ -299,9 +299,12 @@ func TestNFTSetsNameAMissingFeature(t *testing.T) {
 	for _, set := range lb.Sets() {
 		id := lb.IPSet{Set: set, Family: lb.IPv4}
 		err := missingSet(id, &refusal{errno: unix.EOPNOTSUPP})
-		want := "kernel module nf_tables"
-		if set == lb.SetSourceCIDR {
+		want := "Linux 3.13"
+		switch {
+		case set == lb.SetSourceCIDR:
 			want = "Linux 5.6"
+		case nftKindOf(id).concat():
+			want = "Linux 4.1"
 		}
 		if missing := (*MissingError)(nil); !errors.As(err, &missing) || !strings.Contains(err.Error(), want) || !errors.Is(err, unix.EOPNOTSUPP) {
 			t.Errorf("%s: %v", set, err)

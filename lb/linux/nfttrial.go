@@ -3,6 +3,7 @@ package linux
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -51,6 +52,10 @@ func tryIPTables(ctx context.Context, c Config) error {
 func TryNFTables(ctx context.Context, c Config) error {
 	conn := newConn(unix.NETLINK_NETFILTER, &Traffic{})
 	defer conn.close()
+	return tryNFTables(ctx, conn, c)
+}
+
+func tryNFTables(ctx context.Context, conn *conn, c Config) error {
 	for _, f := range c.Families {
 		if err := tryFamily(ctx, conn, c, f); err != nil {
 			return fmt.Errorf("nftables for %s: %w", f, err)
@@ -62,44 +67,46 @@ func TryNFTables(ctx context.Context, c Config) error {
 func tryFamily(ctx context.Context, conn *conn, c Config, f lb.Family) error {
 	tables := newNFTTables(conn, trialTable)
 	r := newNFTRules(f, c.Prefix, tables)
-	if c.Mode == ModeNetfilter {
-		servers := newNFTServers(r, marking{c.Mark})
-		servers.kinds = map[serverKind]bool{{slots: 2}: true, {slots: 2, affinity: 60}: true}
-		r.configure(c, byDNAT, insidePorts{})
-		r.extra = servers.kindChains()
-	} else {
-		r.configure(c, byIPVS, insidePorts{})
-	}
+	r.configureTrial(c)
 	sets := newNFTSets(tables, c.Prefix, marking{c.Mark})
 	// parts has the meaning of an error for each message.
 	parts := []func(error) error{func(err error) error { return lacksFamily(f, err) }}
-	errs, err := conn.rehearsal(ctx, func(e *encoder) {
+	for _, s := range lb.Sets() {
+		parts = append(parts, func(err error) error { return missingSet(lb.IPSet{Set: s, Family: f}, err) })
+	}
+	if r.serves {
+		parts = append(parts, slices.Repeat([]func(error) error{missingMap}, int(numServerMaps))...)
+	}
+	for _, chain := range r.all() {
+		parts = append(parts, func(err error) error { return missingChain(chain, err) })
+	}
+	base := func(e *encoder) {
 		tables.putTable(e, f, 0)
 		for _, s := range lb.Sets() {
 			id := lb.IPSet{Set: s, Family: f}
 			putNFTSetNew(e, id, trialTable, sets.name(id))
-			parts = append(parts, func(err error) error { return missingSet(id, err) })
 		}
 		if r.serves {
 			r.servers.putMaps(e)
-			for range numServerMaps {
-				parts = append(parts, func(err error) error { return fmt.Errorf("a map of virtual servers: %w", err) })
-			}
 		}
 		for _, chain := range r.all() {
 			r.putChain(e, chain)
-			parts = append(parts, func(err error) error { return fmt.Errorf("chain %s: %w", chain.name, err) })
 		}
+	}
+	errs, err := conn.rehearsal(ctx, func(e *encoder) {
+		base(e)
 		for _, chain := range r.all() {
 			for _, rule := range chain.rules {
 				r.putRule(e, chain.name, rule)
-				parts = append(parts, func(err error) error { return fmt.Errorf("a rule of chain %s: %w", chain.name, err) })
+				parts = append(parts, func(err error) error {
+					return missingExpression(chain.name, refusedExpression(ctx, r, base, chain.name, rule), err)
+				})
 			}
 		}
 	})
 	switch {
 	case noNFTables(err):
-		return missingModule("nf_tables", err)
+		return missingNFTables(err)
 	case err != nil:
 		return err
 	}
@@ -109,4 +116,35 @@ func tryFamily(ctx context.Context, conn *conn, c Config, f lb.Family) error {
 		}
 	}
 	return nil
+}
+
+// configureTrial gives it all rules of a configuration, and some kinds of virtual servers.
+func (r *nftRules) configureTrial(c Config) {
+	if c.Mode != ModeNetfilter {
+		r.configure(c, byIPVS, insidePorts{})
+		return
+	}
+	servers := newNFTServers(r, marking{c.Mark})
+	servers.kinds = map[serverKind]bool{{slots: 2}: true, {slots: 2, affinity: 60}: true}
+	r.configure(c, byDNAT, insidePorts{})
+	r.extra = servers.kindChains()
+}
+
+// refusedExpression returns the expression of a rule that the kernel refuses: it examines ever longer beginnings
+// of the rule. base makes all that the rule needs.
+func refusedExpression(ctx context.Context, r *nftRules, base func(*encoder), chain string, rule nftRule) (x expression) {
+	n := len(rule.expressions)
+	errs, err := r.conn.rehearsal(ctx, func(e *encoder) {
+		base(e)
+		for i := range n {
+			r.putRule(e, chain, nftRule{expressions: rule.expressions[:i+1]})
+		}
+	})
+	if err != nil {
+		return x
+	}
+	if i := slices.IndexFunc(errs[len(errs)-n:], func(err error) bool { return err != nil }); i >= 0 {
+		x = rule.expressions[i]
+	}
+	return x
 }

@@ -35,14 +35,19 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Ker
 	return k, m, err
 }
 
-// selectRules selects the owner of the sets and rules where a configuration leaves that to weir.
+// selectRules selects the owner of the sets and rules where a configuration leaves that to weir. It logs what
+// the kernel lacks for nftables, and what weir does instead.
 func selectRules(ctx context.Context, cfg *config.Config, m *Mode, log *slog.Logger) {
-	if cfg.Kernel.Rules != config.RulesAuto || cfg.Kernel.IPTables != config.IPTablesAuto {
-		return
-	}
-	use, reason := linux.SelectNFTables(ctx, KernelConfig(cfg, *m, Node{}, log))
-	if m.NFTables = use; !use {
-		log.Info("iptables has the rules, not nftables", "reason", reason)
+	switch c := KernelConfig(cfg, *m, Node{}, log); {
+	case cfg.Kernel.Rules == config.RulesNFTables:
+		if err := linux.TryNFTables(ctx, c); err != nil {
+			log.Warn("the kernel refuses rules in nftables, and weir only tries again; kernel.rules = \"auto\" selects iptables and ipset", "reason", err)
+		}
+	case cfg.Kernel.Rules == config.RulesAuto && cfg.Kernel.IPTables == config.IPTablesAuto:
+		use, reason := linux.SelectNFTables(ctx, c)
+		if m.NFTables = use; !use {
+			log.Info("iptables and ipset have the rules, not nftables", "reason", reason)
+		}
 	}
 }
 
