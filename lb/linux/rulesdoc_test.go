@@ -33,6 +33,12 @@ func manualRules() string {
 		j := slices.IndexFunc(rules, func(c manualChain) bool { return c.name == name })
 		return i < 0 || !slices.Equal(ipvs[i].rows, rules[j].rows)
 	})
+	b.WriteString("\nThese chains have the virtual servers of mode `netfilter`. With nftables there is one for each kind, such\n" +
+		"as those below. A packet for which a map has no key continues with the next rule.\n\n")
+	manualTable(&b, manualKinds(), all)
+	b.WriteString(manualMaps())
+	b.WriteString("\nWith iptables each virtual server and each backend has one:\n\n")
+	manualTable(&b, manualNAT(), all)
 	fmt.Fprintf(&b, "\nTables `%s` have one rule:\n\n", NFTHooksTable)
 	manualTable(&b, []manualChain{{hooksChain(ruleNames{}).name, [][2]string{describe(hooksRule)}}}, all)
 	return b.String()
@@ -90,6 +96,100 @@ func manualChains(tables func(lb.Family) []ruleTable) (out []manualChain) {
 			merged.rows = append(merged.rows, [2]string{"IPv6: " + only[0], only[1]})
 		}
 		out = append(out, merged)
+	}
+	return out
+}
+
+// manualKinds describes the chains of virtual servers in nftables, with some kinds.
+func manualKinds() (out []manualChain) {
+	n, marks := ruleNames{"KUBE", lb.IPv4}, marking{DefaultConfig().Mark}
+	chains := []nftChain{{name: n.chain(virtualServers), rules: n.serverRules(marks)}}
+	for _, k := range []serverKind{{3, 0, false}, {3, 60, false}, {3, 0, true}} {
+		chains = append(chains, n.kindChain(k, marks))
+	}
+	words := strings.NewReplacer("number 60, client", "60 s, client", "number 0", "slot 0", "for 60000 ms remember its number for", "for 60 s remember its number with")
+	for _, chain := range chains {
+		d := manualChain{name: chain.name}
+		for _, rule := range chain.rules {
+			matches, actions := readServerRule(n, marks, rule)
+			d.rows = append(d.rows, [2]string{words.Replace(strings.Join(matches, "; ")), words.Replace(strings.Join(actions, "; "))})
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// manualMaps lists the maps of virtual servers.
+func manualMaps() string {
+	n, b := ruleNames{"KUBE", lb.IPv4}, &strings.Builder{}
+	b.WriteString("\nA frontend is the address, protocol and port of the destination. A marked frontend has the mark in place of\n" +
+		"the address, and port 0. The maps of IPv6 have `ipv6_addr`, and `-6-` in their names.\n\n" +
+		"| map | type | content |\n| --- | --- | --- |\n")
+	for m := range numServerMaps {
+		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", n.serverMap(m), n.serverMapKind(m), map[serverMap]string{
+			mapServers:  "the number of a frontend's kind; the comment has scheduler, flags, affinity and port",
+			mapBackends: "address and port of the backend of a frontend and slot; a comment has weight and limits, unless the weight is 1",
+			mapSticky:   "with affinity: the number of a frontend and slot that clients remember",
+			mapKinds:    "the chain of a kind: `KUBE-CHOOSE-3` for three slots",
+			mapClients:  "the number of a timeout, client and frontend, until the timeout",
+		}[m])
+	}
+	return b.String()
+}
+
+// manualNAT describes the chains of virtual servers in iptables, with some of them.
+func manualNAT() []manualChain {
+	names := natNames{"KUBE", marking{DefaultConfig().Mark}}
+	f := frontend("192.0.2.1:80", lb.TCP)
+	p := natService{server: lb.VirtualServer{Frontend: f, Scheduler: lb.Scheduler{Name: "rr"}, Affinity: 60}}
+	p.add(real(f, "10.0.0.1:8080", 1))
+	p.add(real(f, "10.0.0.2:8080", 1))
+	dispatch := manualChain{name: names.dispatch()}
+	for _, f := range []lb.Frontend{f, lb.MarkFrontend(lb.IPv4, 3)} {
+		dispatch.rows = append(dispatch.rows, describeNAT(names.dispatchRule(f)))
+	}
+	out := []manualChain{dispatch}
+	for _, chain := range names.chains(p)[:2] {
+		d := manualChain{name: chain.name[:len("KUBE-SVC")] + "-..."}
+		for _, text := range chain.rules {
+			r, _ := parseNAT(text)
+			d.rows = append(d.rows, describeNAT(r))
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// describeNAT returns the packets and the action of a rule of virtual servers in words.
+func describeNAT(r natRule) [2]string {
+	var words []string
+	short := func(chain string) string { return "`" + chain[:len("KUBE-SVC")] + "-...`" }
+	if r.proto != 0 {
+		words = append(words, strings.ToUpper(r.proto.String()))
+	}
+	if r.dst.IsValid() {
+		words = append(words, fmt.Sprintf("to `%s`, port %d", r.dst, r.port))
+	}
+	if r.mask != 0 {
+		words = append(words, "with mark `"+bits{r.mark, r.mask}.String()+"`")
+	}
+	if r.seconds != 0 {
+		words = append(words, fmt.Sprintf("clients in list %s since at most %d s", short(r.remembers), r.seconds))
+	}
+	if r.chance != 0 {
+		words = append(words, fmt.Sprintf("with chance %.2f", float64(r.chance)/always))
+	}
+	out := [2]string{strings.Join(words, ", "), ""}
+	if len(words) == 0 {
+		out[0] = "all"
+	}
+	switch {
+	case r.to.IsValid():
+		out[1] = fmt.Sprintf("remember the client in list %s; set the destination to `%s`", short(r.remembers), r.to)
+	case r.jump != "":
+		out[1] = "jump to " + short(r.jump)
+	default:
+		out[1] = "none: its comment has the attributes of the virtual server"
 	}
 	return out
 }
