@@ -27,7 +27,7 @@ func (p nftFeature) missing(where string, err error) error {
 	return &MissingError{What: "support for " + p.what + " in nf_tables", Fix: fix, Err: fmt.Errorf("%s: %w", where, err)}
 }
 
-// The names of these expressions alone do not determine the version.
+// The names of these expressions do not determine the version.
 const (
 	writePayload   = "payload, to write"
 	forgetElement  = "dynset, to delete"
@@ -47,7 +47,7 @@ var nftFeatures = map[string]nftFeature{
 	forgetElement: {"deletions in maps by rules (dynset)", "5.4", ""},
 	"exthdr":      {"changes of TCP options (exthdr)", "4.14", ""},
 	"fib":         {"types of addresses (fib)", "4.10", "NFT_FIB_IPV4 and NFT_FIB_IPV6"},
-	"immediate":   {"verdicts (immediate)", firstNFTables, ""},
+	"immediate":   {"constants (immediate)", firstNFTables, ""},
 	"lookup":      {"lookups in sets (lookup)", firstNFTables, ""},
 	"masq":        {"masquerading (masq)", "3.18", "NFT_MASQ"},
 	"meta":        {"marks and interfaces of packets (meta)", "3.14", ""},
