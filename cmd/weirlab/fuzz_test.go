@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -14,6 +15,39 @@ func TestFuzzTargetsAreFound(t *testing.T) {
 	for _, want := range []fuzzTarget{{"../../bgp", "FuzzRouter"}, {"../../cluster", "FuzzDelegates"}, {"../../cmd/weir/internal/web", "FuzzQuery"}} {
 		if !slices.Contains(all, want) {
 			t.Errorf("%v is not among %d targets", want, len(all))
+		}
+	}
+}
+
+// generated are targets that take numbers for a generator of rules, Services or kinds. No program or host sends
+// such an input: their seeds are in the code.
+var generated = []string{"FuzzTenant", "FuzzRulesReadBack", "FuzzServerRulesReadBack", "FuzzIPTablesReadBack"}
+
+// Every other target reads what others write, and has such inputs beside it: valid, borderline and hostile ones.
+func TestEachFuzzTargetHasACorpus(t *testing.T) {
+	const least, mostBytes = 2, 2000
+	all, err := fuzzTargets(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range all {
+		dir := filepath.Join(x.folder, "testdata", "fuzz", x.name)
+		files, err := os.ReadDir(dir)
+		if slices.Contains(generated, x.name) {
+			continue
+		}
+		if err != nil || len(files) < least {
+			t.Errorf("%s has %d files, want at least %d: %v", dir, len(files), least, err)
+		}
+		for _, f := range files {
+			if info, err := f.Info(); err != nil || info.Size() > mostBytes {
+				t.Errorf("%s has %d bytes, at most %d: %v", filepath.Join(dir, f.Name()), info.Size(), mostBytes, err)
+			}
+		}
+	}
+	for _, name := range generated {
+		if !slices.ContainsFunc(all, func(x fuzzTarget) bool { return x.name == name }) {
+			t.Errorf("there is no target %s", name)
 		}
 	}
 }

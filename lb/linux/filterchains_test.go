@@ -4,6 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"weir/cmd/weirlab/fuzzing"
+	"weir/lb"
 )
 
 func TestFilterChainsOfAllTablesAreRead(t *testing.T) {
@@ -18,4 +23,21 @@ func TestFilterChainsOfAllTablesAreRead(t *testing.T) {
 	if want := []FilterChain{{"inet", "fence", "out", "output"}, {"ip6", "six", "in", "input"}}; !slices.Equal(got, want) {
 		t.Errorf("%v; want %v", got, want)
 	}
+}
+
+// FuzzFilterChain has a kernel report any chain. One that is read has a family and a hook of those that doctor knows.
+func FuzzFilterChain(f *testing.F) {
+	fuzzing.Wide(f)
+	for _, hook := range []uint32{unix.NF_INET_LOCAL_IN, unix.NF_INET_FORWARD, unix.NF_INET_POST_ROUTING} {
+		f.Add(encoded(func(e *encoder) {
+			r := newNFTRules(lb.IPv4, "KUBE", newNFTTables(nil, "weir"))
+			r.putChain(e, nftChain{name: "in", hook: &nftHook{"filter", hook, -1}})
+		}))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c, ok := parseFilterChain(body)
+		if ok && (!slices.Contains([]string{"ip", "ip6", "inet"}, c.Family) || !slices.Contains(FilterHooks, c.Hook)) {
+			t.Errorf("%q is read as %+v", body, c)
+		}
+	})
 }
