@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
 )
 
@@ -180,6 +181,7 @@ func TestExpressionsCompare(t *testing.T) {
 
 // FuzzExpressions has a kernel report anything.
 func FuzzExpressions(f *testing.F) {
+	fuzzing.Wide(f)
 	n := ruleNames{"KUBE", lb.IPv4}
 	want := when(protocol("tcp"), state("NEW")).then(refuse{reset: true}).nft(n)
 	var e encoder

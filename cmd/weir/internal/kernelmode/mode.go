@@ -35,8 +35,8 @@ func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Ker
 	return k, m, err
 }
 
-// selectRules selects the owner of the sets and rules where a configuration leaves that to weir. It logs what
-// the kernel lacks for nftables, and what weir does instead.
+// selectRules selects the owner of the sets and rules where a configuration leaves that to weir. It logs
+// the feature that the kernel lacks for nftables, and the effect.
 func selectRules(ctx context.Context, cfg *config.Config, m *Mode, log *slog.Logger) {
 	switch c := KernelConfig(cfg, *m, Node{}, log); {
 	case cfg.Kernel.Rules == config.RulesNFTables:
