@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -197,5 +198,15 @@ func (c *Cluster) queueEvents() {
 			about = append(about, subject{key: keys[i], uid: uid, reason: n.Reason, text: forTenant(n.Text, n.Service)})
 		}
 	}
+	// A Service has one Event in a while, and may have many annotations: what is not served comes first.
+	slices.SortStableFunc(about, func(a, b subject) int { return cmp.Compare(turn(a.reason), turn(b.reason)) })
 	c.events.set(about)
+}
+
+// turn is the place of a reason among the Events about a Service: the lowest is the first.
+func turn(r lb.Reason) int {
+	if r == lb.AnnotationRefused {
+		return 1
+	}
+	return 0
 }

@@ -213,6 +213,17 @@ func TestOneServiceHasFewEvents(t *testing.T) {
 	}
 }
 
+// A tenant with many refused annotations learns first that the Service is not served.
+func TestRefusedAnnotationsAreTheLastEvents(t *testing.T) {
+	s, c := eventSite(t, time.Hour)
+	c.Report([]lb.Note{note("web", lb.AnnotationRefused, "a"), note("web", lb.OverBudget, "b"), note("web", lb.AnnotationRefused, "c")})
+	want := []string{"Warning shop/web uid-of-web OverBudget: b"}
+	eventually(t, "one is written", func() bool { return len(s.written()) > 0 })
+	if got := s.written(); !slices.Equal(got, want) {
+		t.Errorf("written first: %q, want %q", got, want)
+	}
+}
+
 func TestNoEventsIfDisabled(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))

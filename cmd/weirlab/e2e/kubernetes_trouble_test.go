@@ -296,10 +296,10 @@ func (s *land) noMoreEvents(t *testing.T) {
 	s.statusIs(t, "no conflict", func(d statusDoc) bool { return len(d.Notes) == 0 })
 }
 
-// eventsOn are the Events on a Service.
+// eventsOn are the Events on a Service, of any namespace.
 func (s *land) eventsOn(t testing.TB, service string) (out []kubeEvent) {
 	t.Helper()
-	_, text, err := s.prod.Do(within(t, 30*time.Second), lab.KubeAdmin, "GET", "/api/v1/namespaces/default/events", "")
+	_, text, err := s.prod.Do(within(t, 30*time.Second), lab.KubeAdmin, "GET", "/api/v1/events", "")
 	must(t, err)
 	var list struct{ Items []kubeEvent }
 	must(t, json.Unmarshal([]byte(text), &list))
