@@ -24,18 +24,22 @@ import (
 func TestRefusedFlowsAreForgottenWhenABackendComes(t *testing.T) {
 	vip, backend := netip.MustParseAddrPort("192.0.2.10:53"), netip.MustParseAddrPort("10.2.0.11:53")
 	fe := lb.Frontend{Addr: vip.Addr(), Port: vip.Port(), Proto: lb.UDP}
-	add := []lb.Op{{Verb: lb.Add, Object: lb.RealServer{Frontend: fe, Addr: backend}}}
+	add := lb.Op{Verb: lb.Add, Object: lb.RealServer{Frontend: fe, Addr: backend}}
+	server := func(v lb.Verb) lb.Op { return lb.Op{Verb: v, Object: lb.VirtualServer{Frontend: fe}} }
 	refused, served := flow{vip: vip, backend: vip, proto: lb.UDP}, flow{vip: vip, backend: backend, proto: lb.UDP}
 	for _, tt := range []struct {
 		name            string
+		op              lb.Op
 		byRules         bool
 		refused, served bool
 	}{
-		{"rules", true, true, false},
-		{"IPVS refuses before conntrack knows", false, false, false},
+		{"rules", add, true, true, false},
+		{"IPVS refuses before conntrack knows", add, false, false, false},
+		{"another program had deleted the virtual server", server(lb.Add), false, true, false},
+		{"a virtual server changes", server(lb.Change), false, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newConntrack(&Traffic{}).stale(add, []error{nil}, tt.byRules)
+			s := newConntrack(&Traffic{}).stale([]lb.Op{tt.op}, []error{nil}, tt.byRules)
 			if got := s.has(refused); got != tt.refused {
 				t.Errorf("the refused flow is forgotten: %t", got)
 			}

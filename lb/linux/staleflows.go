@@ -71,11 +71,15 @@ func (c *conntrack) stale(ops []lb.Op, errs []error, byRules bool) staleFlows {
 				}
 			}
 		case lb.VirtualServer:
-			if op.Verb == lb.Delete && errs[i] == nil && c.serves(o.Frontend) {
+			switch {
+			case errs[i] != nil || !c.serves(o.Frontend):
+			case op.Verb == lb.Delete:
 				if o.Frontend.Mark == 0 {
 					s.servers[o.Frontend] = true
 				}
 				delete(c.byMark, o.Frontend)
+			case op.Verb == lb.Add: // another program may have deleted it
+				c.newBackend(o.Frontend, s)
 			}
 		case lb.Member:
 			if op.Verb != lb.Delete && errs[i] == nil && o.Proto == lb.UDP {
