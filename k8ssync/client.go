@@ -124,6 +124,7 @@ type client struct {
 	conns                      *connrotation.Dialer
 	server                     string
 	reachable                  reachable
+	rollback                   rollback
 }
 
 // Limits of reads: watches of many namespaces begin at once, and pages of lists follow

@@ -38,7 +38,8 @@
 // the others, since weir would join new Services with old EndpointSlices meanwhile. Of those,
 // slices that an earlier Service of the same name owns are ignored. Pings of HTTP/2
 // detect a silent API server within a minute. A list replaces newer objects; an event with
-// an older object does not.
+// an older object does not. A list that is older than the known state counts only if there is no
+// current one for half a minute, over ever new connections (rollback.go).
 //
 // The first Update waits until Services, EndpointSlices and Nodes have all been listed.
 // Later ones wait for Take: pending changes are kept once for each Service, so that neither

@@ -30,6 +30,8 @@ type feed struct {
 	// versions are the resourceVersions of the objects that came by this feed, by name.
 	// They belong to the goroutine of the Reflector.
 	versions map[key]uint64
+	// known is the resourceVersion of the last list or event. It belongs to the same goroutine.
+	known uint64
 
 	mu    sync.Mutex
 	state feedState
@@ -208,6 +210,7 @@ func (f *feed) Replace(list []any, resourceVersion string) error {
 	for k, it := range items {
 		f.versions[k] = version(it.ResourceVersion)
 	}
+	f.known = version(resourceVersion)
 	f.set(func(s *feedState) {
 		s.listed, s.lists = true, s.lists+1
 		if s.client != nil {
@@ -219,6 +222,11 @@ func (f *feed) Replace(list []any, resourceVersion string) error {
 	})
 	f.changed(true)
 	return nil
+}
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater.
+func (f *feed) UpdateResourceVersion(resourceVersion string) {
+	f.known = max(f.known, version(resourceVersion))
 }
 
 // Resync implements cache.ReflectorStore; it is never requested.

@@ -32,6 +32,7 @@ type lister struct {
 	// doubt is set while the server could not be reached since the last list or watch:
 	// another one with an older state may have replaced it.
 	doubt   bool
+	behind  bool // the last list was older than the known state
 	retries retries
 }
 
@@ -86,6 +87,9 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	}
 	l.contacted()
 	if opts.Continue == "" {
+		if err := l.outdated(ctx, m.GetResourceVersion()); err != nil {
+			return nil, err
+		}
 		l.listed = l.begin()
 	}
 	out := &internalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: m.GetResourceVersion(), Continue: m.GetContinue()}}
@@ -184,15 +188,11 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 // after a restored backup of etcd. Such a server would accept the watch as one of the
 // future, and report no difference until something changes. The error causes a new list.
 func (l *lister) wentBack(ctx context.Context, known string) error {
-	list, err := l.request(metav1.ListOptions{Limit: 1}).Do(ctx).Get()
+	at, err := l.stateOf(ctx)
 	if err != nil {
 		return l.failed(ctx, "list", err)
 	}
-	m, err := meta.ListAccessor(list)
-	if err != nil {
-		return l.failed(ctx, "list", err)
-	}
-	if at := version(m.GetResourceVersion()); at != 0 && at < version(known) {
+	if at != 0 && at < version(known) {
 		return l.failed(ctx, "list", apierrors.NewResourceExpired("the API server has an older state"))
 	}
 	return nil
@@ -220,6 +220,9 @@ func (l *lister) event(ctx context.Context, e watch.Event, list **pages) []watch
 		e.Object = &item{ObjectMeta: metav1.ObjectMeta{ResourceVersion: m.GetResourceVersion(), Annotations: m.GetAnnotations()}}
 		if *list == nil || m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
 			return []watch.Event{e}
+		}
+		if err := l.outdated(ctx, m.GetResourceVersion()); err != nil {
+			return []watch.Event{{Type: watch.Error, Object: hidden(err)}}
 		}
 		all := &item{list: slices.Collect(maps.Values((*list).streamed))}
 		*list = nil

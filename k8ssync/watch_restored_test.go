@@ -1,11 +1,14 @@
 package k8ssync
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,5 +119,70 @@ func TestWatchOfTheFutureIsNotOpened(t *testing.T) {
 	}
 	if err := watch("101"); err != nil || s.requests("list endpointslices") != 2 {
 		t.Errorf("again, without doubt: %v", err)
+	}
+}
+
+// A server that lags behind another one at the same address answers a list with an older state. That is an error
+// and changes nothing, and the next list comes from another server.
+func TestStateOfALaggingServerIsNotAccepted(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plain lists %v", plain), func(t *testing.T) {
+			s := newAPIServer(t)
+			s.oldLists = plain
+			s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
+			c := testCluster(t, s)
+			c.timing.backoff = defaultTiming.backoff // an older state is accepted after twice that
+			run(t, c)
+			next(t, c)
+			eventually(t, "connected", func() bool { return c.Status().Connected })
+			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				q := r.URL.Query()
+				switch w.Header().Set("Content-Type", "application/json"); {
+				case q.Get("watch") == "":
+					w.Write([]byte(`{"apiVersion": "v1", "kind": "ServiceList", "metadata": {"resourceVersion": "1"}, "items": []}`))
+				case q.Get("sendInitialEvents") == "" || plain:
+					answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "down")
+				default:
+					writeEvent(w, "BOOKMARK", bookmark("services", 1, true))
+				}
+				return true
+			})
+			s.CloseClientConnections()
+			eventually(t, "the error", func() bool {
+				return strings.Contains(c.Status().Error, "list services: the API server has an older state")
+			})
+			s.misbehave(nil)
+			eventually(t, "connected", func() bool { return c.Status().Connected })
+			onlyLast(t, s, c)
+		})
+	}
+}
+
+// Feeds accept an older state together, if no list had another one for twice the longest pause.
+func TestOlderStateIsAcceptedAtLast(t *testing.T) {
+	const window = time.Minute
+	var r rollback
+	now := time.Now()
+	for i, step := range []struct {
+		after, want time.Duration
+		ended       bool // by a current list before
+	}{
+		{0, 0, false}, {window, window, false}, {window, 2 * window, false}, {2*window + 1, 0, false}, {window, window, false}, {0, 0, true},
+	} {
+		if step.ended {
+			r.end()
+		}
+		if now = now.Add(step.after); r.lasts(now, 2*window) != step.want {
+			t.Errorf("step %d: it does not last %s", i, step.want)
+		}
+	}
+	l := &lister{feed: &feed{known: 100, state: feedState{server: "https://a"}}, client: &client{server: "https://a"}}
+	for at, want := range map[uint64]bool{99: true, 100: false, 101: false, 0: false} {
+		if got := l.precedes(at); got != want {
+			t.Errorf("resourceVersion %d is older than 100: %v", at, got)
+		}
+	}
+	if l.client.server = "https://b"; l.precedes(99) {
+		t.Error("resourceVersions of two servers are compared")
 	}
 }

@@ -74,9 +74,9 @@ func (s *stream) run(f func(watch.Event) []watch.Event, end func()) {
 			case <-s.done:
 				return
 			}
-		}
-		if typ == watch.Error {
-			return // the Reflector opens another one
+			if e.Type == watch.Error {
+				return // the Reflector opens another one
+			}
 		}
 	}
 }
