@@ -29,6 +29,7 @@ func TestClusters(t *testing.T) {
 		{"modes", clusterModes},
 		{"permitted ranges", clusterPermits},
 		{"no IPVS", clusterWithoutIPVS},
+		{"two states behind a balancer", clusterTwoStates},
 	})
 }
 
@@ -71,6 +72,7 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	s.box.Must(t, "test", "-s", "/var/lib/weir/prod.snapshot")
 	must(t, s.prod.Kill(within(t, 30*time.Second)))
 	s.cleanSlate(t) // as after a power cut: the kernel knows nothing any more
+	s.box.Must(t, "sh", "-ec", `date -s "@$(($(date +%s) + 6 * 3600))"`)
 	begin := time.Now()
 	s.start(t)
 	figure(t, "ready from the snapshot", time.Since(begin))
@@ -81,6 +83,10 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	if v := s.metric(t, `weir_kubernetes_stale{cluster="prod"}`); v != 1 {
 		t.Errorf("weir_kubernetes_stale is %v", v)
 	}
+	if age := s.metric(t, `weir_kubernetes_data_age_seconds{cluster="prod"}`); age < 6*3600 {
+		t.Errorf("the state of six hours ago is said to be %v s old", age)
+	}
+	s.box.Must(t, "sh", "-ec", `date -s "@$(($(date +%s) - 6 * 3600))"`)
 	must(t, s.prod.Start(within(t, 2*time.Minute)))
 	s.sliceOf(t, s.prod, "PUT", "/web", "web", "10.2.0.13")
 	s.answers(t, vip4+":80", "web3")

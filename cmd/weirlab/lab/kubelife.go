@@ -301,8 +301,27 @@ func (k etcdServer) askEtcd(ctx context.Context, path string, question, answer a
 	return json.Unmarshal(text, answer)
 }
 
-// Snapshot is a state of etcd, in the memory of the host.
-type Snapshot struct{ folder string }
+// Snapshot is a state of etcd, in the memory of its host.
+type Snapshot struct {
+	host   *Machine
+	folder string
+}
+
+// on returns the folder of the snapshot on a host, which gets a copy if it has none.
+func (s Snapshot) on(ctx context.Context, m *Machine) (string, error) {
+	if s.host == m {
+		return s.folder, nil
+	}
+	packed, err := s.host.Run(ctx, "tar", "-czSC", s.folder, ".")
+	if err != nil {
+		return "", err
+	}
+	if err := m.WriteFile(ctx, s.folder+".tgz", packed.Stdout, 0o600); err != nil {
+		return "", err
+	}
+	_, err = m.Run(ctx, "sh", "-ec", fmt.Sprintf("mkdir -p %[1]s && tar -xzf %[1]s.tgz -C %[1]s", s.folder))
+	return s.folder, err
+}
 
 // Snapshot keeps the present state of all objects. Clients do not notice: etcd stops meanwhile, for
 // some hundredths of a second.
@@ -311,20 +330,24 @@ func (k *Kube) Snapshot(ctx context.Context) (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	out, err := k.m.Run(ctx, "sh", "-ec", "d=$(mktemp -d) && cp -a "+etcdFolder+"/. $d && echo $d")
-	return Snapshot{strings.TrimSpace(out.Stdout)}, errors.Join(err, k.etcd.Signal(syscall.SIGCONT))
+	return Snapshot{k.m, strings.TrimSpace(out.Stdout)}, errors.Join(err, k.etcd.Signal(syscall.SIGCONT))
 }
 
 // Restore puts an older state back, as an operator does after a disaster: the API server and etcd end,
 // and start with the state of the snapshot. resourceVersions go back to what they were then, and will
-// be given a second time. A snapshot can be restored more than once.
+// be given a second time. A snapshot can be restored more than once, also by the Kube of another host.
 func (k *Kube) Restore(ctx context.Context, s Snapshot) error {
+	folder, err := s.on(ctx, k.m)
+	if err != nil {
+		return err
+	}
 	if err := k.Kill(ctx); err != nil {
 		return err
 	}
 	if err := endProc(ctx, k.etcd, syscall.SIGKILL); err != nil {
 		return err
 	}
-	if _, err := k.m.Run(ctx, "sh", "-ec", "rm -rf "+etcdFolder+" && cp -a "+s.folder+" "+etcdFolder); err != nil {
+	if _, err := k.m.Run(ctx, "sh", "-ec", "rm -rf "+etcdFolder+" && cp -a "+folder+" "+etcdFolder); err != nil {
 		return err
 	}
 	if err := (etcdServer{k}).startEtcd(ctx); err != nil {
