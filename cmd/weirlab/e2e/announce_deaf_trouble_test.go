@@ -46,8 +46,7 @@ backends = ["fd02::11"]
 	s.run(t, config(0))
 	e.awaitRoutes(t, bothVIPs, 1)
 	watch := watchRoutes(t, e.Host("router"))
-	web := targets{[]string{at(vip4, 80), at(vip6, 80)}, []string{echo4, echo6}, at(vip4, 7000)}
-	c := startClients(t, e.client1, web)
+	c := startClients(t, e.client1, sharedTargets)
 	begin, before := time.Now(), s.rss(t)
 	v := villain{deaf, netip.MustParseAddr(villainAddr), villainASN, boxAddr(1) + ":179"}
 	conn, err := v.establish(t.Context())
@@ -81,7 +80,7 @@ backends = ["fd02::11"]
 	c.unhurt(t, "a router that reads nothing")
 
 	// It may come back, and sends nothing from then on.
-	c = startClients(t, e.client1, web)
+	c = startClients(t, e.client1, sharedTargets)
 	eventually(t, time.Minute, func() error {
 		conn, err = v.establish(t.Context())
 		return err

@@ -16,6 +16,9 @@ type targets struct {
 	udp       string
 }
 
+// sharedTargets use the services of shared.
+var sharedTargets = targets{[]string{at(vip4, 80), at(vip6, 80)}, []string{echo4, echo6}, at(vip4, 7000)}
+
 // clients send requests over new connections, hold ten connections or more, and send datagrams.
 type clients struct {
 	fresh *load

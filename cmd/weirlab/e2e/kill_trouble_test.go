@@ -36,7 +36,7 @@ func TestKillsOfARollout(t *testing.T) {
 	s.run(t, r.config())
 	starts := time.Since(began)
 	r.applied()
-	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80)}, []string{echo4, echo6}, at(vip4, 7000)})
+	c := startClients(t, s.client1, sharedTargets)
 	load := startLoad(t, s.client2, traffic.Options{}, r.sample()...)
 	load.more(t, 20)
 

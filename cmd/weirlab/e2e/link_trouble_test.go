@@ -36,7 +36,7 @@ func TestLinkTrouble(t *testing.T) {
 func (s *site) linksChange(t *testing.T, what, script string, times int) {
 	before := s.footprint(t)
 	state := s.dump(t)
-	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80)}, []string{echo4, echo6}, at(vip4, 7000)})
+	c := startClients(t, s.client1, sharedTargets)
 	if _, err := s.box.Run(within(t, 10*time.Minute), "sh", "-ec", fmt.Sprintf("for n in $(seq %d); do %s; done", times, script)); err != nil {
 		t.Fatal(err)
 	}
