@@ -26,19 +26,18 @@ func TestUnderSystemd(t *testing.T) {
 	lab.RequireSystemd(t)
 	lab.RequireRouters(t)
 	e := openEdge(t, underSystemd(edgeSite(2, nearHost)), 2)
-	for i := range webs {
-		serveEcho(t, e.Host(webs[i]), 7000)
-	}
+	echoAll(t, e.Lab)
 	u := &unit{edge: e, box: e.boxes[0].box}
 	u.install(t)
 	u.configure(t, "")
 	u.box.Must(t, "systemctl", "start", "weir")
-	e.boxes[1].run(t, peering(2, shortDrain, "")+service("web", "")+echoes(allWebs, ""))
+	e.boxes[1].run(t, peering(2, shortDrain, "")+shared)
 	e.awaitRoutes(t, bothVIPs, 1, 2)
 	for _, story := range []storyOn[*unit]{
 		{"a restart drains nothing", unitRestarts},
 		{"killed, it is back", unitKilled},
 		{"a crash of the check before its start", unitChecksAgain},
+		{"no memory or no task is left to it", unitIsLimited},
 		{"a stop counts connections down", unitStops},
 		{"a stop has an end", unitStopsInTime},
 		{"a second signal ends the drain", unitHurries},
@@ -83,8 +82,9 @@ func (u *unit) configure(t testing.TB, daemon string) { t.Helper(); u.configureK
 // configureKernel is configure with more of [kernel].
 func (u *unit) configureKernel(t testing.TB, kernel, daemon string) {
 	t.Helper()
-	toml := strings.Replace(peering(1, shortDrain, ""), "[kernel]\n", "[kernel]\n"+kernel+"\n", 1) +
-		"[daemon]\n" + daemon + "\n" + service("web", "") + echoes(allWebs, "")
+	kernel = "[kernel]\nudp_timeout = \"1s\"\n" + kernel // a stop waits for ended flows, too
+	toml := strings.Replace(peering(1, shortDrain, ""), "[kernel]", kernel, 1) +
+		"[daemon]\n" + daemon + "\n" + shared
 	must(t, u.box.WriteFile(t.Context(), configFile, toml, 0o644))
 }
 
@@ -122,20 +122,22 @@ func mustHave(t testing.TB, journal string, want ...string) {
 	}
 }
 
-// undisturbed does something to weir under load: no request fails, no connection is
-// cut, and the route never leaves the router's kernel. It waits for the session first: a router
+// undisturbed does something to weir under load, by clients behind the router and one beside box1: no request
+// fails, no connection is cut, and the route never leaves the router's kernel. It waits for the session first: a router
 // that keeps routes deletes them when it loses the session a second time (RFC 4724, 4.2).
 func (u *unit) undisturbed(t *testing.T, what string, do func()) {
 	t.Helper()
 	u.connected(t, false, 1)
 	watch, begin := watchRoutes(t, u.Host("router")), time.Now()
-	far, near := hold(t, u.client2, at(vip4, 7000)), hold(t, u.Host("near"), at(vip4, 7000))
+	far := hold(t, u.client2, at(vip4, 7000))
+	c := startClients(t, u.Host("near"), targets{[]string{at(vip4, 80)}, []string{echo4}, at(vip4, 7000)})
 	h := startHammer(t, u.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
 	h.more(t, 50)
 	do()
 	h.more(t, 100)
 	mustAllBeAnswered(t, what, h.Stop(), begin, time.Time{})
-	if err := errors.Join(far.Release(), near.Release()); err != nil {
+	c.unhurt(t, what)
+	if err := far.Release(); err != nil {
 		t.Errorf("%s: a connection is cut: %v", what, err)
 	}
 	for _, vip := range bothVIPs {
@@ -192,31 +194,72 @@ func unitChecksAgain(t *testing.T, u *unit) {
 	u.undisturbed(t, "a crash of the check before the start", func() {
 		must(t, u.box.WriteFile(t.Context(), dropIn, "[Service]\nLimitAS=128M\n", 0o644))
 		u.box.Must(t, "systemctl", "daemon-reload")
-		restarts := func() (n int) {
-			if _, err := fmt.Sscan(u.show(t, "NRestarts"), &n); err != nil {
-				t.Fatal(err)
-			}
-			return n
-		}
-		before := restarts()
-		said := u.since(t, func() {
-			u.box.Must(t, "systemctl", "kill", "--signal=KILL", "weir")
-			eventually(t, time.Minute, func() error {
-				if n := restarts() - before; n < 2 {
-					return fmt.Errorf("it was started again %d times, and is %s", n, u.show(t, "SubState"))
-				}
-				return nil
-			})
-		})
+		said := u.startsInVain(t)
 		mustHave(t, said, "fatal error: ", "code=exited, status=255/EXCEPTION")
 		u.box.Must(t, "rm", dropIn)
 		u.box.Must(t, "systemctl", "daemon-reload")
+		u.active(t)
+	})
+}
+
+// startsInVain kills weir, and returns what comes to the journal until systemd has started it twice.
+func (u *unit) startsInVain(t *testing.T) string {
+	t.Helper()
+	restarts := func() (n int) {
+		if _, err := fmt.Sscan(u.show(t, "NRestarts"), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := restarts()
+	return u.since(t, func() {
+		_, _ = u.box.Run(t.Context(), "systemctl", "kill", "--signal=KILL", "weir") // there may be no process
 		eventually(t, time.Minute, func() error {
-			if state := u.show(t, "ActiveState"); state != "active" {
-				return fmt.Errorf("with memory it is %s", state)
+			if n := restarts() - before; n < 2 {
+				return fmt.Errorf("it was started again %d times, and is %s", n, u.show(t, "SubState"))
 			}
 			return nil
 		})
+	})
+}
+
+// active waits until weir runs again.
+func (u *unit) active(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		if state := u.show(t, "ActiveState"); state != "active" {
+			return fmt.Errorf("without the limit it is %s", state)
+		}
+		return nil
+	})
+}
+
+// unitIsLimited lowers limits of the unit below what weir has. With MemoryMax the kernel ends weir, and each
+// start. With TasksMax weir goes on, no command of the unit works, and no start.
+func unitIsLimited(t *testing.T, u *unit) {
+	limit := func(text string) { u.box.Must(t, "systemctl", "set-property", "--runtime", "weir.service", text) }
+	u.undisturbed(t, "MemoryMax is reached", func() {
+		said := u.since(t, func() {
+			limit("MemoryMax=3M") // no start gets as far as to the router
+			u.startsInVain(t)
+		})
+		mustHave(t, said, "killed by the OOM killer", "Failed with result 'oom-kill'")
+		limit("MemoryMax=4G")
+		u.active(t)
+	})
+	u.undisturbed(t, "TasksMax is reached", func() {
+		before := u.show(t, "MainPID")
+		limit("TasksMax=3")
+		if out, err := u.box.Run(t.Context(), "systemctl", "reload", "weir"); err == nil {
+			t.Errorf("a reload works without a task: %+v", out)
+		}
+		if now := u.show(t, "MainPID"); now != before {
+			t.Errorf("weir was process %s and is %s", before, now)
+		}
+		u.box.Must(t, "weir", "status")
+		mustHave(t, u.startsInVain(t), "failed to create new OS thread")
+		limit("TasksMax=512")
+		u.active(t)
 	})
 }
 
