@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // clockSteps puts the clock two hours forward, four back, and forward again, while the Lease of the writer
@@ -45,6 +46,40 @@ func (h *hostTrouble) clockSteps(t *testing.T) {
 	h.changes(t)
 	c.unhurt(t, "clock steps")
 	h.same(t, "clock steps")
+}
+
+// hoursAway has the API server be away while the clock goes on by six hours, over a restart of weir. The file that
+// weir starts with may be that old. The writer and its Lease, and the address of a pool, are as before.
+func (h *hostTrouble) hoursAway(t *testing.T) {
+	soakOnly(t, "an API server restarts, and weir retries after a pause: half a minute")
+	c := startClients(t, h.client1, targets{[]string{at(calmVIP, 80), at(pooledVIP, 80), at(vip6, 80)}, []string{at(echoVIP, 7000)}, at(udpVIP, 53)})
+	writer := h.writer(t)
+	must(t, h.prod.Kill(within(t, time.Minute)))
+	h.connected(t, 0, time.Minute)
+	h.box.Must(t, "sh", "-ec", `date -s "@$(($(date +%s) + 6 * 3600))"`)
+	h.audits(t)
+	h.restartWeir(t)
+	h.pid = h.daemon.Pid()
+	h.statusIs(t, "served from the file", func(d statusDoc) bool { return cluster(d, "prod", "unreachable") && d.Clusters[0].Stale })
+	if age := h.metric(t, `weir_kubernetes_data_age_seconds{cluster="prod"}`); age < 5.9*3600 {
+		t.Errorf("the state of six hours ago is said to be %v s old", age)
+	}
+	h.audits(t)
+	must(t, h.prod.Start(within(t, 2*time.Minute)))
+	figure(t, "trouble: API server away for hours: it is followed after", h.connected(t, 1, time.Minute))
+	h.changes(t)
+	h.metricIs(t, "weir_address_writer", 1)
+	isGiven(t, h.prod, "pooled", pooledVIP, "Assigned")
+	if now := h.writer(t); now != writer {
+		t.Errorf("the writer was %s and is %s", writer, now)
+	}
+	if n := h.metric(t, "weir_addresses_assigned_total") + h.metric(t, "weir_addresses_released_total"); n != 0 {
+		t.Errorf("%v addresses were assigned or released", n)
+	}
+	h.box.Must(t, "sh", "-ec", `date -s "@$(($(date +%s) - 6 * 3600))"`)
+	h.changes(t)
+	c.unhurt(t, "API server away for hours")
+	h.same(t, "API server away for hours")
 }
 
 // pooled makes a Service that gets an address of a pool. The others of this site set their own.

@@ -27,6 +27,7 @@ func TestHostTrouble(t *testing.T) {
 		{"a pool shrinks and moves", (*hostTrouble).poolMoves},
 		{"the API server gets another CA", (*hostTrouble).anotherCA},
 		{"the certificate of the API server expires", (*hostTrouble).expired},
+		{"the API server is away for hours", (*hostTrouble).hoursAway},
 		{"a flood of SYNs", (*hostTrouble).synFlood},
 		{"the table of connections is full", (*hostTrouble).fullTable},
 		{"weir panics", (*hostTrouble).panics},

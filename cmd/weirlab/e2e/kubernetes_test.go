@@ -83,7 +83,7 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	if v := s.metric(t, `weir_kubernetes_stale{cluster="prod"}`); v != 1 {
 		t.Errorf("weir_kubernetes_stale is %v", v)
 	}
-	if age := s.metric(t, `weir_kubernetes_data_age_seconds{cluster="prod"}`); age < 6*3600 {
+	if age := s.metric(t, `weir_kubernetes_data_age_seconds{cluster="prod"}`); age < 5.9*3600 {
 		t.Errorf("the state of six hours ago is said to be %v s old", age)
 	}
 	s.box.Must(t, "sh", "-ec", `date -s "@$(($(date +%s) - 6 * 3600))"`)
