@@ -56,9 +56,7 @@ func newAppliance(t *testing.T) *appliance {
 	a.weir = "/usr/bin/weir" // that of the package
 	a.join(t, 1, lab.KubeOptions{})
 	a.serveAll(t, 8080)
-	for i := range webs {
-		serveEcho(t, a.web(i+1), 7000)
-	}
+	echoAll(t, a.Lab)
 	return a
 }
 
@@ -80,7 +78,7 @@ load_balancer_ranges = ["198.51.100.0/24"]
 [[service]]
 name = "near"
 vips = [%q]
-ports = ["80:8080", 7000]
+ports = ["80:8080", 7000, "7000/udp"]
 backends = ["10.2.0.11", "10.2.0.12", "10.2.0.13"]
 `, linkVIP) + service("web", "") + more
 }
@@ -94,16 +92,10 @@ func (a *appliance) show(t testing.TB, property string) string {
 // undisturbed does something under load: no request fails, no connection is cut.
 func (a *appliance) undisturbed(t *testing.T, what string, do func()) {
 	t.Helper()
-	begin := time.Now()
-	held := hold(t, a.client2, at(linkVIP, 7000))
-	h := startHammer(t, a.client1, 4*time.Second, at(vip4, 80), at(vip6, 80), at(linkVIP, 80))
-	h.more(t, 30)
+	c := startClients(t, a.client1, targets{[]string{at(vip4, 80), at(vip6, 80), at(linkVIP, 80)}, []string{at(linkVIP, 7000)}, at(linkVIP, 7000)})
 	do()
-	h.more(t, 60)
-	mustAllBeAnswered(t, what, h.Stop(), begin, time.Time{})
-	if err := held.Release(); err != nil {
-		t.Errorf("%s: a connection is cut: %v", what, err)
-	}
+	c.ended(t, 50)
+	c.unhurt(t, what)
 }
 
 // systemctl runs a command of systemctl, which must succeed.
