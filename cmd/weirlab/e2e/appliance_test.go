@@ -198,7 +198,7 @@ func applianceLeavesIPTables(t *testing.T, a *appliance) {
 }
 
 // applianceReboots has a Service of the cluster served after a reboot in which the
-// cluster does not answer, and without any command.
+// cluster does not answer, without any command, and without modules of ipset and iptables.
 func applianceReboots(t *testing.T, a *appliance) {
 	const vip = "198.51.100.20"
 	a.balance(t, a.prod, "shop", vip, "", "10.2.0.12")
@@ -223,6 +223,9 @@ func applianceReboots(t *testing.T, a *appliance) {
 	a.statusIs(t, "served from the file", func(d statusDoc) bool {
 		return d.State == "degraded" && cluster(d, "prod", "unreachable") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
 	})
+	if loaded := a.box.Must(t, "sh", "-c", "lsmod | grep -E '^(ip_set|ip6?_tables|nft_compat)' || true"); loaded != "" {
+		t.Errorf("with rules in nftables the kernel has loaded\n%s", loaded)
+	}
 }
 
 // applianceEnds takes weir off the server in three steps, each of which leaves less.

@@ -27,7 +27,8 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 				"auto is nftables if the kernel has all parts of it. It is iptables if INPUT or FORWARD of iptables has rules of another program or " +
 				"policy DROP, as with Docker and ufw. It is iptables, too, if the key iptables is not auto."},
 		{Path: "kernel.iptables", To: &k.IPTables, Default: `"auto"`, Restart: true, Values: []string{"auto", "legacy", "nft"},
-			Doc: "The iptables programs that write the rules. auto uses the variant that already has rules on this host."},
+			Doc: "The iptables programs that write the rules. auto uses the variant that already has rules on this host. " +
+				"legacy needs ip_tables and ip6_tables in /etc/modules-load.d."},
 		{Path: "kernel.families", Type: schema.Texts, Default: `["ipv4", "ipv6"]`, Restart: true, Values: []string{"ipv4", "ipv6"},
 			Doc: "The address families that weir serves. It changes no rule or set of the other one."},
 		{Path: "kernel.masquerade_bit", To: &k.MasqueradeBit, Unit: "bit number", Default: `14`, Restart: true, Max: 31,
