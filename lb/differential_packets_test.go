@@ -81,7 +81,7 @@ func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
 	}
 	switch want.Fate {
 	case lb.Refused:
-		if h.byRules() && h.holds(tuple(lb.SetInternal, f)) {
+		if h.byRules() && h.holds(tuple(lb.SetInternal, f)) && h.takes(f) {
 			return // Not compared: rules continue with the backends for clients outside.
 		}
 		check(true, meeting.refused)
@@ -120,6 +120,16 @@ func (h *history) meets(client netip.Addr, f lb.Frontend, want lb.Outcome) {
 			}
 		}
 	}
+}
+
+// takes reports whether a backend of a frontend takes new connections.
+func (h *history) takes(f lb.Frontend) bool {
+	for _, o := range h.fake.Objects() {
+		if rs, ok := o.(lb.RealServer); ok && rs.Frontend == f && rs.Weight > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // direct reports whether a backend of a frontend or of its other face gets packets unchanged.

@@ -74,7 +74,7 @@ func TestClusterHostile(t *testing.T) {
 		}
 		return nil
 	})
-	// Alone, so that its Event does not wait for those of the others.
+	// By itself, so that its Event does not wait for those of the others.
 	s.attack(t, slices.DeleteFunc(wave, func(o fields) bool { return o["metadata"].(fields)["name"] != "product" }))
 	eventually(t, time.Minute, func() error {
 		if all := s.eventsOn(t, "product"); !slices.ContainsFunc(all, func(e kubeEvent) bool { return e.Reason == "OverBudget" }) {

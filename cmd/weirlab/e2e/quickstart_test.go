@@ -179,7 +179,7 @@ var (
 	durations = regexp.MustCompile(`\b[0-9.]+(ns|µs|ms|s|m|h|d)\b`)
 	processes = regexp.MustCompile(`\bpid [0-9]+`)
 	versions  = regexp.MustCompile(`^(Version: +)[^ ,]+`)
-	kernels   = regexp.MustCompile(`^(Kernel: +)[^ ,]+(.*rules in )\S+`)
+	kernels   = regexp.MustCompile(`^(Kernel: +)[^ ,]+`)
 	counts    = regexp.MustCompile(`^(-> \S+ Masq [0-9]+) [0-9]+ [0-9]+`)
 	blanks    = regexp.MustCompile(`\s+`)
 )
@@ -191,7 +191,7 @@ func blur(line string) string {
 	line = durations.ReplaceAllString(line, "TIME")
 	line = processes.ReplaceAllString(line, "pid N")
 	line = versions.ReplaceAllString(line, "${1}VERSION")
-	line = kernels.ReplaceAllString(line, "${1}KERNEL${2}ANY")
+	line = kernels.ReplaceAllString(line, "${1}KERNEL")
 	return counts.ReplaceAllString(line, "$1 N N")
 }
 

@@ -116,7 +116,7 @@ func (s *site) changeHands(t *testing.T, mode string) *clients {
 // write of iptables and after it. These write the rules of iptables, or remove them.
 func (s *site) killedAmidHands(t *testing.T, c *clients, owner string) {
 	t.Helper()
-	s.killedRun(t, "until "+map[string]string{"nftables": "nft list table ip weir", "iptables": "ipset list -n | grep -q KUBE-"}[owner]+" >/dev/null 2>&1; do :; done")
+	s.killedRun(t, "until "+map[string]string{"nftables": "nft list table ip weir", "iptables": "ipset list -n | grep -q KUBE-"}[owner]+" >/dev/null 2>&1 || ! kill -0 $pid; do :; done")
 	c.fresh.more(t, 2)
 	const dir = "/run/killers"
 	for _, program := range []string{"iptables-restore", "ip6tables-restore"} {
