@@ -17,7 +17,8 @@ import (
 // UsedFilter returns the table filter of iptables that another program uses: it has rules in INPUT
 // or FORWARD, or one of their policies is DROP, as with Docker, ufw, and the firewall of RHEL's
 // iptables-services. "" is none. weir's rules accept packets of Services before those if iptables has them,
-// and can't if nf_tables has them. weir's own rules of an earlier run do not count. It runs no program.
+// and can't if nf_tables has them. weir's own rules of an earlier run do not count, nor does the kubelet's chain.
+// It runs no program.
 func UsedFilter(ctx context.Context, c Config) (what string, err error) {
 	conn := newConn(unix.NETLINK_NETFILTER, &Traffic{})
 	defer conn.close()
@@ -48,6 +49,28 @@ func ownFilter(c Config, f lb.Family) ownChains {
 	return out
 }
 
+// Every kubelet makes kubeletChain and jumps to it from INPUT, maybe after weir's start. The first of the rules drops
+// what came to 127.0.0.0/8 from elsewhere, and the other, before Kubernetes 1.28, what kube-proxy had marked. Both hit
+// no packet of a Service: kubernetes/pkg/kubelet/kubelet_network_linux.go. Rules are known by their comments.
+const (
+	kubeletChain      = "KUBE-FIREWALL"
+	localnetComment   = "block incoming localnet connections"
+	markedDropComment = "kubernetes firewall for dropping marked packets"
+)
+
+// expects reports whether a rule of a chain is no use of the filter by another program. to is the chain that it jumps
+// to. kube-proxy has chains of the same names, so a jump of weir must have weir's comment.
+func (own ownChains) expects(chain, to string, rule []byte) bool {
+	has := func(comment string) bool { return bytes.Contains(rule, []byte(comment)) }
+	switch chain {
+	case "INPUT", "FORWARD":
+		return to == kubeletChain || own[to] && has(ownComment)
+	case kubeletChain:
+		return has(localnetComment) || has(markedDropComment)
+	}
+	return true
+}
+
 // used returns what the table filter of iptables-nft has beside weir's rules, "" for nothing.
 func (r *nftRules) used(ctx context.Context, own ownChains) (what string, err error) {
 	put := func(e *encoder) { r.message(e, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP) }
@@ -64,23 +87,22 @@ func (r *nftRules) used(ctx context.Context, own ownChains) (what string, err er
 		return what, err
 	}
 	err = r.list(ctx, func() { what = "" }, func(chain string, rule []byte) {
-		if (chain == "INPUT" || chain == "FORWARD") && !own.jump(rule) {
+		if !own.expects(chain, jumpOf(rule), rule) {
 			what = "has rules in " + chain
 		}
 	})
 	return what, err
 }
 
-// jump reports whether a rule of iptables-nft is a jump of weir. kube-proxy has chains of the same names, so
-// it must have weir's comment.
-func (own ownChains) jump(rule []byte) bool {
+// jumpOf returns the chain that a rule of iptables-nft jumps to, "" for none.
+func jumpOf(rule []byte) string {
 	for _, x := range attributes(attribute(rule, unix.NFTA_RULE_EXPRESSIONS)) {
-		verdict := attribute(attribute(attribute(x, unix.NFTA_EXPR_DATA), unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT)
-		if cString(attribute(x, unix.NFTA_EXPR_NAME)) == "immediate" && own[cString(attribute(verdict, unix.NFTA_VERDICT_CHAIN))] {
-			return bytes.Contains(rule, []byte(ownComment))
+		if cString(attribute(x, unix.NFTA_EXPR_NAME)) == "immediate" {
+			verdict := attribute(attribute(attribute(x, unix.NFTA_EXPR_DATA), unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT)
+			return cString(attribute(verdict, unix.NFTA_VERDICT_CHAIN))
 		}
 	}
-	return false
+	return ""
 }
 
 const (
@@ -96,15 +118,19 @@ const (
 	targetHeader  = 32
 	targetNameEnd = targetHeader - 1
 	verdictDrop   = int32(-nfDrop - 1)
+	verdictReturn = int32(-5) // XT_RETURN, which ends each chain that a program has made
 	// errorTarget begins each chain that a program has made, with its name, and ends the table.
 	errorTarget = "ERROR"
 )
+
+// filterInUse is the answer for a table that can't be read in detail.
+const filterInUse = "has rules in table filter"
 
 // emptyFilter is the number of entries of the table filter without rules: three policies and the end.
 const emptyFilter = 4
 
 // legacyUsed returns what the table filter of iptables-legacy has beside weir's rules, "" for nothing.
-// The last rule of each chain is its policy. A kernel without the table gets no request, which would load its
+// A kernel without the table gets no request, which would load its
 // module. The list of tables in /proc is for root only, and the daemon is not root.
 func legacyUsed(f lb.Family, own ownChains) string {
 	module, names, family, level, at := "iptable_filter", "ip_tables_names", unix.AF_INET, unix.IPPROTO_IP, targetOffset4
@@ -127,61 +153,66 @@ func legacyUsed(f lb.Family, own ownChains) string {
 	entries := make([]byte, entriesHeader+int(info.size))
 	copy(entries, "filter")
 	binary.NativeEndian.PutUint32(entries[32:], info.size)
-	read := getsockopt(fd, level, soGetEntries, entries)
-	entries = entries[entriesHeader:]
-	if info.numEntries > emptyFilter && !(read && own.only(&info, entries, at)) {
-		return "has rules in table filter"
-	}
-	if !read {
+	if !getsockopt(fd, level, soGetEntries, entries) {
+		if info.numEntries > emptyFilter {
+			return filterInUse
+		}
 		return ""
 	}
-	policy := func(hook int) int32 { return policyOf(entries, int(info.underflow[hook]), at) }
-	switch verdictDrop {
-	case policy(unix.NF_INET_LOCAL_IN):
-		return "has policy DROP in INPUT"
-	case policy(unix.NF_INET_FORWARD):
-		return "has policy DROP in FORWARD"
-	}
-	return ""
+	return own.legacy(&info, entries[entriesHeader:], at)
 }
 
-// only reports whether the entries of a table of iptables-legacy are weir's chains, jumps with weir's comment in
-// the kernel's chains, and their policies. With no other chains there, these jumps are to weir's.
-func (own ownChains) only(info *getInfo, entries []byte, targetOffset int) bool {
+// legacy returns what the entries of a table filter have beside weir's rules, "" for nothing. The last rule of each
+// chain of the kernel is its policy. A chain of a program has its name before its rules, and a jump
+// has the offset of the first of them.
+func (own ownChains) legacy(info *getInfo, entries []byte, targetOffset int) (what string) {
+	type rule struct {
+		chain string
+		to    int32
+		entry []byte
+	}
+	var rules []rule
+	starts := map[int32]string{} // the chains of programs, by the offset of the first rule
+	hooks := map[int]string{unix.NF_INET_LOCAL_IN: "INPUT", unix.NF_INET_FORWARD: "FORWARD", unix.NF_INET_LOCAL_OUT: "OUTPUT"}
+	chain := ""
 	for at := 0; at < len(entries); {
 		if at+targetOffset+4 > len(entries) {
-			return false
+			return filterInUse
 		}
 		target := int(binary.NativeEndian.Uint16(entries[at+targetOffset:]))
 		next := at + int(binary.NativeEndian.Uint16(entries[at+targetOffset+2:]))
-		if next > len(entries) || at+target+targetHeader+4 > next {
-			return false
+		if next > len(entries) || at+target+targetHeader > next {
+			return filterInUse
 		}
-		entry := entries[at:next]
-		value := entry[target+targetHeader:]
-		switch name := cString(entry[target+targetName : target+targetNameEnd]); {
+		policy := false
+		for hook, name := range hooks {
+			if at == int(info.hookEntry[hook]) {
+				chain = name
+			}
+			policy = policy || at == int(info.underflow[hook])
+		}
+		r := rule{chain: chain, entry: entries[at:next]}
+		name, value := cString(r.entry[target+targetName:target+targetNameEnd]), r.entry[target+targetHeader:]
+		if name == "" && len(value) >= 4 {
+			r.to = int32(binary.NativeEndian.Uint32(value))
+		}
+		switch {
 		case name == errorTarget:
-			if next < len(entries) && !own[cString(value)] {
-				return false
-			}
-		case info.inKernelChain(at):
-			if jumps := name == "" && int32(binary.NativeEndian.Uint32(value)) >= 0; !jumps || !bytes.Contains(entry, []byte(ownComment)) {
-				return false
-			}
+			chain = cString(value)
+			starts[int32(next)] = chain
+		case !policy && (chain != kubeletChain || r.to != verdictReturn):
+			rules = append(rules, r)
+		case r.to == verdictDrop && chain != "OUTPUT":
+			return "has policy DROP in " + chain
 		}
 		at = next
 	}
-	return true
-}
-
-// inKernelChain reports whether the entry at an offset is a rule of one of the kernel's chains, and no policy.
-func (i *getInfo) inKernelChain(at int) bool {
-	for hook := range i.hookEntry {
-		if i.validHooks&(1<<hook) != 0 && at >= int(i.hookEntry[hook]) && at < int(i.underflow[hook]) {
-			return true
+	for _, r := range rules {
+		if !own.expects(r.chain, starts[r.to], r.entry) {
+			return "has rules in " + r.chain
 		}
 	}
-	return false
+	return ""
 }
 
 // listed reports whether a file that may be unreadable has a word.
@@ -193,16 +224,4 @@ func listed(file, word string) bool {
 func exists(file string) bool {
 	_, err := os.Stat(file)
 	return err == nil
-}
-
-// policyOf returns the target of the rule at an offset, 0 if there is none.
-func policyOf(entries []byte, rule, targetOffset int) int32 {
-	if rule+targetOffset+2 > len(entries) {
-		return 0
-	}
-	at := rule + int(binary.NativeEndian.Uint16(entries[rule+targetOffset:])) + targetHeader
-	if at+4 > len(entries) {
-		return 0
-	}
-	return int32(binary.NativeEndian.Uint32(entries[at:]))
 }

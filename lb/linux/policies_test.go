@@ -56,6 +56,18 @@ func TestNFTSelectionSeesUsedFilters(t *testing.T) {
 		sh(t, "%s -F INPUT; %s -N KUBE-NODE-PORT; %s -A INPUT -j KUBE-NODE-PORT", program, program, program)
 		found("has rules in ")
 		sh(t, "%s -F; %s -X", program, program)
+		// The kubelet's chain counts with other rules than the kubelet's only.
+		sh(t, "%s-restore <<'END'\n%sEND", program, kubeletRules(family))
+		found("")
+		sh(t, "%s -A KUBE-FIREWALL -j DROP", program)
+		found("has rules in KUBE-FIREWALL")
+		sh(t, "%s -F; %s -X", program, program)
+		// Packets of a Service don't meet OUTPUT and chains without a jump. weir's comment needs weir's chain.
+		sh(t, "%s -N OTHER; %s -A OTHER -j DROP; %s -A OUTPUT -j OTHER", program, program, program)
+		found("")
+		sh(t, "%s -A FORWARD -m comment --comment 'weir: mine' -j OTHER", program)
+		found("has rules in FORWARD")
+		sh(t, "%s -F; %s -X", program, program)
 		other := DefaultConfig()
 		other.Prefix = "LB"
 		sh(t, "%s-restore <<'END'\n%sEND", program, jumpsOnly(other, family))
@@ -80,6 +92,23 @@ func jumpsOnly(c Config, f lb.Family) string {
 		}
 	}
 	return b.String()
+}
+
+// kubeletRules returns the input of iptables-restore for the rules that the kubelet makes, with the rule about marks
+// of those before Kubernetes 1.28. That of 127.0.0.0/8 is for IPv4 only.
+func kubeletRules(f lb.Family) string {
+	rules := `*filter
+:KUBE-FIREWALL - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+-A INPUT -j KUBE-FIREWALL
+-A OUTPUT -j KUBE-FIREWALL
+-A KUBE-FIREWALL -m comment --comment "kubernetes firewall for dropping marked packets" -m mark --mark 0x8000/0x8000 -j DROP
+`
+	if f == lb.IPv4 {
+		rules += `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
+`
+	}
+	return rules + "COMMIT\n"
 }
 
 // Rules go to nf_tables, also after a run with iptables, but to iptables beside a chain in which only its rules can

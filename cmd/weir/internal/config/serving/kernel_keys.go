@@ -25,7 +25,7 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 			Doc: "The owner of weir's sets and rules. iptables needs the programs of iptables, and ipset in the kernel. nftables needs neither: " +
 				"they are one table for each family (nft list table ip weir). " +
 				"auto is nftables if the kernel has all parts of it. It is iptables if INPUT or FORWARD of iptables has rules of another program or " +
-				"policy DROP, as with Docker and ufw. It is iptables, too, if the key iptables is not auto."},
+				"policy DROP, as with Docker and ufw. The kubelet's rules do not count. It is iptables, too, if the key iptables is not auto."},
 		{Path: "kernel.iptables", To: &k.IPTables, Default: `"auto"`, Restart: true, Values: []string{"auto", "legacy", "nft"},
 			Doc: "The iptables programs that write the rules. auto uses the variant that already has rules on this host. " +
 				"legacy needs ip_tables and ip6_tables in /etc/modules-load.d."},
