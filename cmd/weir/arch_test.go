@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"weir/cmd/weir/internal/status/traffic":   {"weir/cmd/weir/internal/status/text"},
 	"weir/cmd/weir/internal/draft":            {},
 	"weir/cmd/weir/internal/doctor/facts":     {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/lb", "weir/lb/linux"},
-	"weir/cmd/weir/internal/doctor/gather":    {"weir/bgp", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/doctor/facts", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/k8ssync", "weir/lb", "weir/lb/linux"},
+	"weir/cmd/weir/internal/doctor/gather":    {"weir/bgp", "weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/load", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/doctor/facts", "weir/cmd/weir/internal/kernelmode", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/k8ssync", "weir/lb", "weir/lb/linux"},
 	"weir/cmd/weir/internal/doctor":           {"weir/cmd/weir/internal/config", "weir/cmd/weir/internal/config/source", "weir/cmd/weir/internal/doctor/facts", "weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/status/text", "weir/lb", "weir/lb/linux"},
 	"weir/cmd/weir/internal/web":              {"weir/cmd/weir/internal/status", "weir/cmd/weir/internal/status/routing", "weir/cmd/weir/internal/status/text", "weir/cmd/weir/internal/status/traffic", "weir/packaging/doc"},
 	"weir/packaging/doc":                      {},

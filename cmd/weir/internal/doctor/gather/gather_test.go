@@ -10,7 +10,10 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/config/load"
 	"weir/cmd/weir/internal/config/source"
 	"weir/cmd/weir/internal/doctor"
@@ -68,6 +72,39 @@ func TestKernelIsReadFromListsAndLoadedModules(t *testing.T) {
 	}
 	if k := see(t, box(t, map[string]string{"proc/sys/kernel/osrelease": "6.1\n"}).kernel).Kernel; k.IPVS || k.Modules["xt_set"] != facts.Hidden {
 		t.Errorf("without lists: %+v", k)
+	}
+}
+
+// As in the daemon, the trial of nftables is about the families of the configuration.
+func TestNFTablesAreTriedWithTheConfiguration(t *testing.T) {
+	g := box(t, map[string]string{"proc/sys/kernel/osrelease": "6.1\n", "weir.toml": "[kernel]\nfamilies = [\"ipv6\"]\n"})
+	cfg, err := load.File(g.path("weir.toml"))
+	must(t, err)
+	var got []bool
+	done := make(chan error)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and it ends with the thread, which keeps the namespace
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		if out, err := exec.Command("iptables-nft", "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
+			done <- fmt.Errorf("%w: %s", err, out)
+			return
+		}
+		for _, g.cfg = range []*config.Config{nil, cfg} {
+			got = append(got, see(t, g.kernel).Kernel.NFTables)
+		}
+	}()
+	if err := <-done; err != nil {
+		t.Skipf("SKIPPED: no namespace with rules of iptables-nft: %v", err)
+	}
+	if slices.Equal(got, []bool{true, true}) {
+		t.Skip("SKIPPED: this machine can't have the rules in iptables")
+	}
+	if want := []bool{false, true}; !slices.Equal(got, want) {
+		t.Errorf("without a configuration and with it: %v, want %v", got, want)
 	}
 }
 

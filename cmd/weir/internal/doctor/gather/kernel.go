@@ -16,12 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weir/cmd/weir/internal/doctor/facts"
+	"weir/cmd/weir/internal/kernelmode"
 	"weir/lb"
 	"weir/lb/linux"
 )
 
 // kernel reads the version of the kernel and the state of all modules that may be needed.
-func (g host) kernel(ctx context.Context) (func(*facts.Facts), error) {
+func (g gatherer) kernel(ctx context.Context) (func(*facts.Facts), error) {
 	release, err := g.read("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return nil, err
@@ -44,6 +45,9 @@ func (g host) kernel(ctx context.Context) (func(*facts.Facts), error) {
 	}
 	trial := linux.DefaultConfig()
 	trial.Families = []lb.Family{lb.IPv4}
+	if g.cfg != nil { // as the daemon tries it
+		trial = kernelmode.KernelConfig(g.cfg, kernelmode.Of(g.cfg), kernelmode.Node{}, nil)
+	}
 	k.NFTables, _ = linux.SelectNFTables(ctx, trial) // without privileges it stays unknown
 	table, err := os.Open(g.path("/proc/net/ip_vs"))
 	if k.IPVS = err == nil; k.IPVS {
