@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,16 +21,42 @@ type nftFeature struct {
 
 // missing returns the error of a kernel that lacks the part. where names the object that needs it.
 func (p nftFeature) missing(where string, err error) error {
-	fix := "boot Linux " + p.since + " or later"
-	if p.config != "" {
-		fix += " with CONFIG_" + p.config
+	return &MissingError{What: "support for " + p.what + " in nf_tables", Fix: p.fix(kernelRelease()), Err: fmt.Errorf("%s: %w", where, err)}
+}
+
+// fix returns the fix for a kernel: another version, or another build. weir needs intervalsOfNFT anyway.
+func (p nftFeature) fix(release string) string {
+	version := p.since
+	if olderThan(version, intervalsOfNFT) {
+		version = intervalsOfNFT
 	}
-	return &MissingError{What: "support for " + p.what + " in nf_tables", Fix: fix, Err: fmt.Errorf("%s: %w", where, err)}
+	switch old := olderThan(release, version); {
+	case old && p.config != "":
+		return "boot Linux " + version + " or later with CONFIG_" + p.config
+	case old:
+		return "boot Linux " + version + " or later"
+	case p.config != "":
+		return "this kernel is built without CONFIG_" + p.config + ", or lacks its module: install " + kernelPackage(release)
+	}
+	return "this kernel lacks it though Linux " + p.since + " has it"
+}
+
+// olderThan reports whether a release of Linux, such as 6.1.0-9-amd64, comes before a version, such as 5.6. One
+// without numbers does.
+func olderThan(release, version string) bool {
+	parse := func(s string) (n [2]int) {
+		_, _ = fmt.Sscanf(s, "%d.%d", &n[0], &n[1]) // zeros otherwise
+		return n
+	}
+	have, want := parse(release), parse(version)
+	return slices.Compare(have[:], want[:]) < 0
 }
 
 // The names of these expressions do not determine the version.
 const (
+	invertedLookup = "lookup, inverted"
 	writePayload   = "payload, to write"
+	writeChecksum  = "payload, to write with checksums"
 	forgetElement  = "dynset, to delete"
 	originalTuple  = "ct, of a direction"
 	firstNFTables  = "3.13"
@@ -39,23 +66,25 @@ const (
 
 // nftFeatures has the parts of the expressions that weir uses.
 var nftFeatures = map[string]nftFeature{
-	"bitwise":     {"arithmetic of bits (bitwise)", firstNFTables, ""},
-	"cmp":         {"comparisons (cmp)", firstNFTables, ""},
-	"ct":          {"states and marks of connections (ct)", "3.14", "NFT_CT"},
-	originalTuple: {"addresses of a connection's first packet (ct)", "4.17", "NFT_CT"},
-	"dynset":      {"maps that rules change (dynset)", concatsOfNFT, ""},
-	forgetElement: {"deletions in maps by rules (dynset)", "5.4", ""},
-	"exthdr":      {"changes of TCP options (exthdr)", "4.14", ""},
-	"fib":         {"types of addresses (fib)", "4.10", "NFT_FIB_IPV4 and NFT_FIB_IPV6"},
-	"immediate":   {"constants (immediate)", firstNFTables, ""},
-	"lookup":      {"lookups in sets (lookup)", firstNFTables, ""},
-	"masq":        {"masquerading (masq)", "3.18", "NFT_MASQ"},
-	"meta":        {"marks and interfaces of packets (meta)", "3.14", ""},
-	"nat":         {"translation of addresses (nat)", firstNFTables, "NFT_NAT"},
-	"numgen":      {"random numbers (numgen)", "4.9", "NFT_NUMGEN"},
-	"payload":     {"parts of packets (payload)", firstNFTables, ""},
-	writePayload:  {"changes of packets (payload)", "4.5", ""},
-	"reject":      {"refusals (reject)", "3.14", "NFT_REJECT"},
+	"bitwise":      {"arithmetic of bits (bitwise)", firstNFTables, ""},
+	"cmp":          {"comparisons (cmp)", firstNFTables, ""},
+	"ct":           {"states and marks of connections (ct)", "3.14", "NFT_CT"},
+	originalTuple:  {"addresses of a connection's first packet (ct)", "4.17", "NFT_CT"},
+	"dynset":       {"maps that rules change (dynset)", concatsOfNFT, ""},
+	forgetElement:  {"deletions in maps by rules (dynset)", "5.4", ""},
+	"exthdr":       {"changes of TCP options (exthdr)", "4.14", ""},
+	"fib":          {"types of addresses (fib)", "4.10", "NFT_FIB_IPV4 and CONFIG_NFT_FIB_IPV6"},
+	"immediate":    {"constants (immediate)", firstNFTables, ""},
+	"lookup":       {"lookups in sets (lookup)", firstNFTables, ""},
+	invertedLookup: {"inverted lookups in sets (lookup)", "4.8", ""},
+	"masq":         {"masquerading (masq)", "3.18", "NFT_MASQ"},
+	"meta":         {"marks and interfaces of packets (meta)", "3.14", ""},
+	"nat":          {"translation of addresses (nat)", firstNFTables, "NFT_NAT"},
+	"numgen":       {"random numbers (numgen)", "4.9", "NFT_NUMGEN"},
+	"payload":      {"parts of packets (payload)", firstNFTables, ""},
+	writePayload:   {"changes of packets (payload)", "4.5", ""},
+	writeChecksum:  {"changes of packets with their checksums (payload)", "4.10", ""},
+	"reject":       {"refusals (reject)", "3.14", "NFT_REJECT"},
 }
 
 // feature returns the part of nf_tables that an expression needs.
@@ -65,6 +94,10 @@ func (x expression) feature() nftFeature {
 		switch {
 		case name == "payload" && a.typ == unix.NFTA_PAYLOAD_SREG:
 			name = writePayload
+		case name == writePayload && a.typ == unix.NFTA_PAYLOAD_CSUM_FLAGS:
+			name = writeChecksum
+		case name == "lookup" && a.typ == unix.NFTA_LOOKUP_FLAGS && binary.BigEndian.Uint32(a.value)&unix.NFT_LOOKUP_F_INV != 0:
+			name = invertedLookup
 		case name == "dynset" && a.typ == unix.NFTA_DYNSET_OP && binary.BigEndian.Uint32(a.value) == dynsetDelete:
 			name = forgetElement
 		case name == "ct" && a.typ == unix.NFTA_CT_DIRECTION:

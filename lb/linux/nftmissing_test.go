@@ -20,6 +20,7 @@ func TestTheTrialNamesTheMissingFeature(t *testing.T) {
 			return m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|typ && bytes.Contains(m.body, append([]byte(text), 0))
 		}
 	}
+	fix := func(since, config string) string { return nftFeature{"", since, config}.fix(kernelRelease()) }
 	const needs = "nftables for IPv4: support for "
 	for _, tt := range []struct {
 		name    string
@@ -32,20 +33,19 @@ func TestTheTrialNamesTheMissingFeature(t *testing.T) {
 		{"all", ModeIPVS, func(m message) bool { return m.typ == unix.NFNL_MSG_BATCH_BEGIN }, unix.EOPNOTSUPP,
 			"nftables for IPv4: kernel module nf_tables is missing: " + moduleFix("nf_tables") + "; Linux 3.13 and later have it (operation not supported)"},
 		{"tables of the family", ModeIPVS, with(unix.NFT_MSG_NEWTABLE, trialTable), unix.EOPNOTSUPP,
-			needs + "IPv4 tables in nf_tables is missing: boot Linux 3.13 or later with CONFIG_NF_TABLES_IPV4 (a table: operation not supported)"},
+			needs + "IPv4 tables in nf_tables is missing: " + fix("3.13", "NF_TABLES_IPV4") + " (a table: operation not supported)"},
 		{"intervals in concatenations", ModeIPVS, with(unix.NFT_MSG_NEWSET, "KUBE-LOAD-BALANCER-SOURCE-CIDR"), unix.EINVAL,
-			needs + "intervals in concatenations in nf_tables is missing: boot Linux 5.6 or later " +
-				"(set of ipv4_addr . inet_proto . inet_service . ipv4_addr flags interval: invalid argument)"},
+			needs + "intervals in concatenations in nf_tables is missing: " + fix("5.6", "") + " (set of ipv4_addr . inet_proto . inet_service . ipv4_addr flags interval: invalid argument)"},
 		{"sets", ModeIPVS, with(unix.NFT_MSG_NEWSET, "KUBE-LOAD-BALANCER"), unix.EOPNOTSUPP,
-			needs + "sets of concatenations in nf_tables is missing: boot Linux 4.1 or later (set of ipv4_addr . inet_proto . inet_service: operation not supported)"},
+			needs + "sets of concatenations in nf_tables is missing: " + fix("4.1", "") + " (set of ipv4_addr . inet_proto . inet_service: operation not supported)"},
 		{"maps", ModeNetfilter, with(unix.NFT_MSG_NEWSET, "KUBE-STICKY-CLIENTS"), unix.EOPNOTSUPP,
-			needs + "maps of concatenations with timeouts in nf_tables is missing: boot Linux 4.1 or later (a map of virtual servers: operation not supported)"},
+			needs + "maps of concatenations with timeouts in nf_tables is missing: " + fix("4.1", "") + " (a map of virtual servers: operation not supported)"},
 		{"chains of NAT", ModeIPVS, with(unix.NFT_MSG_NEWCHAIN, "nat"), unix.ENOENT,
-			needs + "chains of type nat in nf_tables is missing: boot Linux 3.13 or later with CONFIG_NFT_NAT (chain nat-PREROUTING: no such file or directory)"},
+			needs + "chains of type nat in nf_tables is missing: " + fix("3.13", "NFT_NAT") + " (chain nat-PREROUTING: no such file or directory)"},
 		{"random numbers", ModeNetfilter, with(unix.NFT_MSG_NEWRULE, "numgen"), unix.ENOENT,
-			needs + "random numbers (numgen) in nf_tables is missing: boot Linux 4.9 or later with CONFIG_NFT_NUMGEN (a rule of chain KUBE-CHOOSE-2: no such file or directory)"},
+			needs + "random numbers (numgen) in nf_tables is missing: " + fix("4.9", "NFT_NUMGEN") + " (a rule of chain KUBE-CHOOSE-2: no such file or directory)"},
 		{"types of addresses", ModeIPVS, with(unix.NFT_MSG_NEWRULE, "fib"), unix.ENOENT,
-			needs + "types of addresses (fib) in nf_tables is missing: boot Linux 4.10 or later with CONFIG_NFT_FIB_IPV4 and NFT_FIB_IPV6 (a rule of chain KUBE-INSIDE: no such file or directory)"},
+			needs + "types of addresses (fib) in nf_tables is missing: " + fix("4.10", "NFT_FIB_IPV4 and CONFIG_NFT_FIB_IPV6") + " (a rule of chain KUBE-INSIDE: no such file or directory)"},
 		{"a right", ModeIPVS, with(unix.NFT_MSG_NEWRULE, "fib"), unix.EPERM, "nftables for IPv4: a rule of chain KUBE-INSIDE: operation not permitted"},
 		{"a right to a set", ModeIPVS, with(unix.NFT_MSG_NEWSET, "KUBE-LOAD-BALANCER"), unix.EPERM, "nftables for IPv4: operation not permitted"},
 		{"a right to a chain", ModeIPVS, with(unix.NFT_MSG_NEWCHAIN, "nat"), unix.EPERM, "nftables for IPv4: chain nat-PREROUTING: operation not permitted"},
@@ -72,6 +72,33 @@ func TestTheTrialNamesTheMissingFeature(t *testing.T) {
 				t.Errorf("it says\n%s, want\n%s", got, tt.want)
 			}
 		})
+	}
+}
+
+// A kernel that is new enough needs another build and no later version. weir's rules in nftables need 5.6 anyway.
+func TestTheFixOfAMissingFeature(t *testing.T) {
+	t.Parallel()
+	const (
+		boot  = "boot Linux 5.6 or later"
+		lacks = "this kernel lacks it though Linux 4.9 has it"
+		build = "this kernel is built without CONFIG_NFT_NUMGEN, or lacks its module: install "
+	)
+	for _, tt := range []struct{ release, since, config, want string }{
+		{"4.4.0", "4.9", "NFT_NUMGEN", boot + " with CONFIG_NFT_NUMGEN"},
+		{"4.8.17", "4.9", "", boot},
+		{"3.13.0", "5.12", "", "boot Linux 5.12 or later"},
+		{"5.10.0-9-amd64", "5.12", "", "boot Linux 5.12 or later"},
+		{"", "4.9", "", boot},
+		{"4.19.0-27-amd64", "4.9", "NFT_NUMGEN", boot + " with CONFIG_NFT_NUMGEN"},
+		{"5.6.0", "4.9", "", lacks},
+		{"5.10.0-9-amd64", "4.9", "", lacks},
+		{"7.3-rc1", "4.9", "", lacks},
+		{"6.1.0-9-amd64", "4.9", "NFT_NUMGEN", build + "linux-image-6.1.0-9-amd64 or a kernel that has it"},
+		{"6.1.0-9-cloud-amd64", "4.9", "NFT_NUMGEN", build + "linux-image-amd64 (the cloud kernel has fewer modules) and boot it"},
+	} {
+		if got := (nftFeature{"", tt.since, tt.config}).fix(tt.release); got != tt.want {
+			t.Errorf("on %q, since %s:\n%s, want\n%s", tt.release, tt.since, got, tt.want)
+		}
 	}
 }
 
@@ -102,6 +129,9 @@ func TestEveryExpressionHasAVersion(t *testing.T) {
 	}{
 		{loadPayload(regKey, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4), "3.13"},
 		{storePayload(regKey, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4), "4.5"},
+		{storePayload(regKey, unix.NFT_PAYLOAD_NETWORK_HEADER, 12, 4, be32(unix.NFTA_PAYLOAD_CSUM_FLAGS, unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR)), "4.10"},
+		{lookup("KUBE-NO-LOCAL", regKey, false), "3.13"},
+		{lookup("KUBE-NO-LOCAL", regKey, true), "4.8"},
 		{remember("KUBE-STICKY-CLIENTS", regKey, 60), "4.1"},
 		{forget("KUBE-STICKY-CLIENTS", regKey), "5.4"},
 		{loadConn(regKey, unix.NFT_CT_MARK), "3.14"},

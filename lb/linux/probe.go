@@ -50,17 +50,24 @@ func missingScheduler(name string) error { return missingModule("ip_vs_"+name, u
 
 func moduleFix(module string) string {
 	return fmt.Sprintf("run `modprobe %s` and name it in /etc/modules-load.d/weir.conf; if there is no such file, install %s",
-		module, kernelPackage())
+		module, kernelPackage(kernelRelease()))
 }
 
-// kernelPackage returns the package with the modules of the running kernel.
-func kernelPackage() string {
+// kernelRelease returns the release of the running kernel, such as 6.1.0-9-amd64; "" if it is unknown.
+func kernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
-		return "the full kernel package"
+		return ""
 	}
-	release := unix.ByteSliceToString(u.Release[:])
-	if strings.Contains(release, "cloud") {
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// kernelPackage returns the package with the modules of a kernel.
+func kernelPackage(release string) string {
+	switch {
+	case release == "":
+		return "the full kernel package"
+	case strings.Contains(release, "cloud"):
 		return "linux-image-amd64 (the cloud kernel has fewer modules) and boot it"
 	}
 	return "linux-image-" + release + " or a kernel that has it"
