@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -290,6 +291,31 @@ func TestNFTSetsOfManyRangesOfOneFrontend(t *testing.T) {
 			t.Errorf("%s: %d elements of %d without the wide one", id, got, len(narrow))
 		}
 		s.applyObjects(t, lb.Delete, id)
+	}
+}
+
+// Before Linux 6.9 another program can remove the table before the creation of a set. That is ENOENT, too, and no
+// missing feature.
+func TestNFTSetsOfARemovedTable(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		errno   syscall.Errno
+		missing bool
+	}{{unix.ENOENT, false}, {unix.EOPNOTSUPP, true}} {
+		conn, _ := playedConn(&played{kernel: func(m message) []byte {
+			switch {
+			case m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSET:
+				return ack(m, tt.errno)
+			case m.flags&unix.NLM_F_ACK != 0:
+				return ack(m, 0)
+			}
+			return nil
+		}})
+		s := newNFTSets(newNFTTables(conn, NFTable), "KUBE", marking{})
+		err := s.applySets(t.Context(), []lb.Op{{Verb: lb.Add, Object: lb.IPSet{Set: lb.SetLoadBalancer, Family: lb.IPv4}}})[0]
+		if !errors.Is(err, tt.errno) || errors.As(err, new(*MissingError)) != tt.missing {
+			t.Errorf("%v: %v, want a missing feature: %v", tt.errno, err, tt.missing)
+		}
 	}
 }
 
