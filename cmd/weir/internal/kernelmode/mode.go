@@ -17,38 +17,54 @@ import (
 	"weir/lb/linux"
 )
 
+// system has the functions that examine and open the kernel.
+type system struct {
+	tryNFTables    func(context.Context, linux.Config) error
+	selectNFTables func(context.Context, linux.Config) (use bool, reason error)
+	open           func(context.Context, linux.Config) (*linux.Kernel, error)
+}
+
 // Open opens the kernel in the mode of a configuration, or in the fallback mode.
 func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Kernel, Mode, error) {
+	return system{linux.TryNFTables, linux.SelectNFTables, linux.New}.Open(ctx, cfg, log)
+}
+
+// Open logs why nftables does not have the rules, and the effect. If iptables can't have them either, the error has
+// both reasons.
+func (s system) Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*linux.Kernel, Mode, error) {
 	m := Of(cfg)
-	selectRules(ctx, cfg, &m, log)
-	k, err := linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
-	if !errors.Is(err, linux.ErrNoIPVS) {
-		return k, m, err
+	k, reason, err := s.openAs(ctx, cfg, &m, log)
+	if errors.Is(err, linux.ErrNoIPVS) {
+		if cfg.Kernel.Mode != config.ModeAuto {
+			return nil, m, fmt.Errorf("%w; kernel.mode = %q falls back to netfilter", err, config.ModeAuto)
+		}
+		log.Warn("IPVS unavailable; fallback to netfilter", "error", err)
+		m.Use, m.Fallback = linux.ModeNetfilter, true
+		k, reason, err = s.openAs(ctx, cfg, &m, log)
 	}
-	if cfg.Kernel.Mode != config.ModeAuto {
-		return nil, m, fmt.Errorf("%w; kernel.mode = %q falls back to netfilter", err, config.ModeAuto)
+	switch {
+	case reason == nil:
+	case cfg.Kernel.Rules == config.RulesNFTables:
+		log.Warn("the kernel refuses rules in nftables: weir programs no rules until it accepts them; kernel.rules = \"auto\" selects iptables and ipset", "reason", reason)
+	case err != nil:
+		err = fmt.Errorf("%w; nftables can't have the rules instead: %w", err, reason)
+	default:
+		log.Info("iptables and ipset have the rules, not nftables", "reason", reason)
 	}
-	log.Warn("IPVS unavailable; fallback to netfilter", "error", err)
-	m.Use, m.Fallback = linux.ModeNetfilter, true
-	selectRules(ctx, cfg, &m, log)
-	k, err = linux.New(ctx, KernelConfig(cfg, m, Node{}, log))
 	return k, m, err
 }
 
-// selectRules selects the owner of the sets and rules where a configuration leaves that to weir. It logs
-// the feature that the kernel lacks for nftables, and the effect.
-func selectRules(ctx context.Context, cfg *config.Config, m *Mode, log *slog.Logger) {
+// openAs opens the kernel in a mode. It selects the owner of the sets and rules where a configuration leaves that
+// to weir. reason is why nftables does not have them.
+func (s system) openAs(ctx context.Context, cfg *config.Config, m *Mode, log *slog.Logger) (k *linux.Kernel, reason, err error) {
 	switch c := KernelConfig(cfg, *m, Node{}, log); {
 	case cfg.Kernel.Rules == config.RulesNFTables:
-		if err := linux.TryNFTables(ctx, c); err != nil {
-			log.Warn("the kernel refuses rules in nftables, and weir only tries again; kernel.rules = \"auto\" selects iptables and ipset", "reason", err)
-		}
+		reason = s.tryNFTables(ctx, c)
 	case cfg.Kernel.Rules == config.RulesAuto && cfg.Kernel.IPTables == config.IPTablesAuto:
-		use, reason := linux.SelectNFTables(ctx, c)
-		if m.NFTables = use; !use {
-			log.Info("iptables and ipset have the rules, not nftables", "reason", reason)
-		}
+		m.NFTables, reason = s.selectNFTables(ctx, c)
 	}
+	k, err = s.open(ctx, KernelConfig(cfg, *m, Node{}, log))
+	return k, reason, err
 }
 
 // WarnTunnels logs that a node without IPVS decapsulates nothing. The edge boxes can't see that.

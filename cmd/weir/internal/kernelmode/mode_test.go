@@ -2,6 +2,7 @@ package kernelmode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -53,6 +54,56 @@ func TestTunnelsWithoutIPVSAreLogged(t *testing.T) {
 		WarnTunnels(parse(t, tt.text), Mode{Use: tt.mode}, slog.New(slog.NewTextHandler(&log, nil)))
 		if got := strings.Contains(log.String(), "kernel.decapsulate_from has no effect"); got != tt.want {
 			t.Errorf("%q in mode %s: %s", tt.text, tt.mode, log.String())
+		}
+	}
+}
+
+// The log names the owner of the rules once, also if the first attempt finds no IPVS. Without any owner
+// the error has both reasons.
+func TestTheRefusalOfNFTablesIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	refusal, noPrograms := errors.New("no random numbers"), errors.New("program iptables-restore is missing")
+	const (
+		repeats = "WARN the kernel refuses rules in nftables: weir programs no rules until it accepts them"
+		instead = "INFO iptables and ipset have the rules, not nftables"
+	)
+	for _, tt := range []struct {
+		toml     string
+		refusal  error
+		iptables error
+		want     string // a line of the log with the reason; none without
+		nftables bool
+	}{
+		{`rules = "nftables"`, refusal, nil, repeats, true},
+		{`rules = "nftables"`, nil, nil, "", true},
+		{`rules = "auto"`, refusal, nil, instead, false},
+		{`rules = "auto"`, nil, nil, "", true},
+		{`rules = "auto"`, refusal, noPrograms, "", false},
+		{`rules = "iptables"`, refusal, nil, "", false},
+	} {
+		for _, ipvs := range []bool{true, false} {
+			s := system{
+				tryNFTables:    func(context.Context, linux.Config) error { return tt.refusal },
+				selectNFTables: func(context.Context, linux.Config) (bool, error) { return tt.refusal == nil, tt.refusal },
+				open: func(_ context.Context, c linux.Config) (*linux.Kernel, error) {
+					if !ipvs && c.Mode == linux.ModeIPVS {
+						return nil, linux.ErrNoIPVS
+					}
+					return nil, tt.iptables
+				},
+			}
+			var log strings.Builder
+			_, m, err := s.Open(t.Context(), parse(t, "[kernel]\n"+tt.toml+"\n"), slog.New(slog.NewTextHandler(&log, nil)))
+			if m.NFTables != tt.nftables || m.IPVS() != ipvs || m.Fallback == ipvs {
+				t.Errorf("%+v: mode %+v", tt, m)
+			}
+			if !errors.Is(err, tt.iptables) || tt.iptables != nil && !errors.Is(err, tt.refusal) {
+				t.Errorf("%+v: %v", tt, err)
+			}
+			text := strings.NewReplacer("level=", "", `msg="`, "").Replace(log.String())
+			if lines := strings.Count(text, refusal.Error()); lines > 1 || lines == 1 != (tt.want != "") || !strings.Contains(text, tt.want) {
+				t.Errorf("%+v, IPVS %v: %d lines with the reason\n%s", tt, ipvs, lines, log.String())
+			}
 		}
 	}
 }
