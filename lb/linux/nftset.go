@@ -121,7 +121,7 @@ func (s *nftSets) create(ctx context.Context, set lb.IPSet) error {
 	case errs[0] == nil:
 		delete(s.known.ranges, set)
 		return nil
-	case errors.Is(errs[0], unix.ENOENT): // another program has removed the table; only the trial can tell a missing feature
+	case errors.Is(errs[0], unix.ENOENT): // another program has removed the table; in the trial it is a missing feature
 		return errs[0]
 	case !errors.Is(errs[0], unix.EEXIST):
 		return missingSet(set, errs[0])

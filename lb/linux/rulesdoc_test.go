@@ -12,21 +12,32 @@ import (
 	"weir/lb"
 )
 
-// manualRules returns the tables of all rules for kernel.md.
-func manualRules() string {
+// manualConfig has all rules, and a service by firewall mark.
+func manualConfig(f lb.Family) (Config, insidePorts) {
 	c := DefaultConfig()
 	c.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/56")}
 	c.LocalInterfaces, c.SloppyTCP, c.CheckVIPs, c.Decapsulates, c.TunnelMTU = []string{"cni0"}, true, true, true, 1500
 	c.Sources = []netip.Addr{netip.MustParseAddr("192.0.2.250"), netip.MustParseAddr("2001:db8::250")}
+	return c, insidePorts{lb.MarkFrontend(f, 3): 8080, lb.GivenFrontend(f, 7): 0}
+}
+
+// manualRules returns the tables of all rules for kernel.md.
+func manualRules() string {
 	var b strings.Builder
 	static := func(s stage) func(lb.Family) []ruleTable {
-		return func(f lb.Family) []ruleTable { return staticRules(c, f, s, insidePorts{lb.MarkFrontend(f, 3): 8080}) }
+		return func(f lb.Family) []ruleTable {
+			c, ports := manualConfig(f)
+			return staticRules(c, f, s, ports)
+		}
 	}
 	ipvs, rules := manualChains(static(byIPVS)), manualChains(static(byDNAT))
 	all := func(string) bool { return true }
 	manualTable(&b, ipvs, all)
 	b.WriteString("\nOnly nftables has these chains, in mode `ipvs`:\n\n")
-	manualTable(&b, manualChains(func(f lb.Family) []ruleTable { return onlyNFT(c, f, byIPVS) }), all)
+	manualTable(&b, manualChains(func(f lb.Family) []ruleTable {
+		c, _ := manualConfig(f)
+		return onlyNFT(c, f, byIPVS)
+	}), all)
 	b.WriteString("\nIn mode `netfilter` these chains differ:\n\n")
 	manualTable(&b, rules, func(name string) bool {
 		i := slices.IndexFunc(ipvs, func(c manualChain) bool { return c.name == name })
@@ -69,6 +80,7 @@ func manualChains(tables func(lb.Family) []ruleTable) (out []manualChain) {
 	both := map[lb.Family][]manualChain{}
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
 		for _, t := range tables(f) {
+			both[f] = append(both[f], manualJumps(t)...)
 			for _, chain := range t.chains {
 				d := manualChain{name: "KUBE-" + chain.name}
 				for _, r := range chain.rules {
@@ -78,8 +90,11 @@ func manualChains(tables func(lb.Family) []ruleTable) (out []manualChain) {
 			}
 		}
 	}
-	for i, four := range both[lb.IPv4] {
-		six := both[lb.IPv6][i].rows
+	for _, four := range both[lb.IPv4] {
+		var six [][2]string
+		if i := slices.IndexFunc(both[lb.IPv6], func(c manualChain) bool { return c.name == four.name }); i >= 0 {
+			six = both[lb.IPv6][i].rows
+		}
 		merged := manualChain{name: four.name}
 		for _, r := range four.rows {
 			at := slices.Index(six, r)
@@ -100,6 +115,20 @@ func manualChains(tables func(lb.Family) []ruleTable) (out []manualChain) {
 	return out
 }
 
+// manualJumps describes the jumps from the base chains of a table.
+func manualJumps(t ruleTable) (out []manualChain) {
+	for _, j := range t.jumps {
+		name := t.name + "-" + j.from
+		i := slices.IndexFunc(out, func(c manualChain) bool { return c.name == name })
+		if i < 0 {
+			i = len(out)
+			out = append(out, manualChain{name: name})
+		}
+		out[i].rows = append(out[i].rows, describe(when().then(jump(j.to))))
+	}
+	return out
+}
+
 // manualKinds describes the chains of virtual servers in nftables, with some kinds.
 func manualKinds() (out []manualChain) {
 	n, marks := ruleNames{"KUBE", lb.IPv4}, marking{DefaultConfig().Mark}
@@ -107,7 +136,19 @@ func manualKinds() (out []manualChain) {
 	for _, k := range []serverKind{{3, 0, false}, {3, 60, false}, {3, 0, true}} {
 		chains = append(chains, n.kindChain(k, marks))
 	}
-	words := strings.NewReplacer("number 60, client", "60 s, client", "number 0", "slot 0", "for 60000 ms remember its number for", "for 60 s remember its number with")
+	words := strings.NewReplacer(
+		"number 60, client, frontend in `KUBE-STICKY-CLIENTS`", "`KUBE-STICKY-CLIENTS` has a number for this client",
+		"frontend, its number in `KUBE-BACKENDS`", "`KUBE-BACKENDS` has a backend for this number",
+		"marked frontend in `KUBE-SERVERS`", "`KUBE-SERVERS` has the marked frontend", "frontend in `KUBE-SERVERS`", "`KUBE-SERVERS` has the frontend",
+		"frontend, random slot of 3 in `KUBE-STICKY-SLOTS`", "`KUBE-STICKY-SLOTS` has a number for a random slot of 3",
+		"marked frontend, random slot of 3 in `KUBE-BACKENDS`", "`KUBE-BACKENDS` has a backend for a random slot of 3 of the marked frontend",
+		"frontend, random slot of 3 in `KUBE-BACKENDS`", "`KUBE-BACKENDS` has a backend for a random slot of 3",
+		"marked frontend, number 0 in `KUBE-BACKENDS`", "`KUBE-BACKENDS` has a backend for slot 0 of the marked frontend",
+		"frontend, number 0 in `KUBE-BACKENDS`", "`KUBE-BACKENDS` has a backend for slot 0",
+		"for 60000 ms remember its number for number 60, client, frontend in `KUBE-STICKY-CLIENTS`", "remember the number of this client's backend for 60 s",
+		"forget number 60, client, frontend in `KUBE-STICKY-CLIENTS`", "forget the number of this client",
+		"set the destination to its address and its port", "set the destination to the address and port of this backend",
+		"go to the chain in `KUBE-SERVER-KINDS` of its number", "go to the chain that `KUBE-SERVER-KINDS` has for its kind")
 	for _, chain := range chains {
 		d := manualChain{name: chain.name}
 		for _, rule := range chain.rules {
@@ -146,24 +187,36 @@ func manualNAT() []manualChain {
 	p.add(real(f, "10.0.0.2:8080", 1))
 	dispatch := manualChain{name: names.dispatch()}
 	for _, f := range []lb.Frontend{f, lb.MarkFrontend(lb.IPv4, 3)} {
-		dispatch.rows = append(dispatch.rows, describeNAT(names.dispatchRule(f)))
+		dispatch.rows = append(dispatch.rows, describeNAT(names.dispatchRule(f), nil))
 	}
 	out := []manualChain{dispatch}
-	for _, chain := range names.chains(p)[:2] {
+	chains := names.chains(p)
+	backends := map[string]netip.AddrPort{}
+	for _, chain := range chains[1:] {
+		r, _ := parseNAT(chain.rules[0])
+		backends[chain.name] = r.to
+	}
+	for _, chain := range chains[:2] {
 		d := manualChain{name: chain.name[:len("KUBE-SVC")] + "-..."}
 		for _, text := range chain.rules {
 			r, _ := parseNAT(text)
-			d.rows = append(d.rows, describeNAT(r))
+			d.rows = append(d.rows, describeNAT(r, backends))
 		}
 		out = append(out, d)
 	}
 	return out
 }
 
-// describeNAT returns the packets and the action of a rule of virtual servers in words.
-func describeNAT(r natRule) [2]string {
+// describeNAT returns the packets and the action of a rule of virtual servers in words. backends has those of chains.
+func describeNAT(r natRule, backends map[string]netip.AddrPort) [2]string {
 	var words []string
-	short := func(chain string) string { return "`" + chain[:len("KUBE-SVC")] + "-...`" }
+	short := func(chain string) string {
+		out := "`" + chain[:len("KUBE-SVC")] + "-...`"
+		if b, ok := backends[chain]; ok {
+			out += " of `" + b.String() + "`"
+		}
+		return out
+	}
 	if r.proto != 0 {
 		words = append(words, strings.ToUpper(r.proto.String()))
 	}
@@ -314,6 +367,17 @@ func TestTheManualListsAllRules(t *testing.T) {
 	if *update {
 		must(t, os.WriteFile(file, []byte(want), 0o644))
 		return
+	}
+	for _, stage := range []stage{byIPVS, byDNAT} {
+		c, ports := manualConfig(lb.IPv4)
+		for _, chain := range nftStatic(c, lb.IPv4, stage, ports) {
+			if !strings.Contains(want, "\n| `"+chain.name+"` |") {
+				t.Errorf("%s does not list chain %s", file, chain.name)
+			}
+			if overview := before[strings.Index(before, "| chain | content |"):]; !strings.Contains(overview, "`"+chain.name+"`") {
+				t.Errorf("%s does not name the purpose of chain %s", file, chain.name)
+			}
+		}
 	}
 	if string(text) != want {
 		t.Errorf("%s does not list the rules as they are: -update writes them", file)
