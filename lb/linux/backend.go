@@ -136,7 +136,11 @@ func (o *otherBackend) search(ctx context.Context) error {
 	other := o.otherConfig()
 	o.sets = newSetStore(other, o.tablesOf(other), &o.counters.IPSet)
 	obs := lb.Observation{Objects: lb.Expecting(nil)}
-	for _, f := range o.config.Families {
+	families := o.config.Families
+	if !other.nftables() && !hasIPSet() {
+		families = nil
+	}
+	for _, f := range families {
 		// A kernel without the other backend has no objects of it.
 		if err := o.sets.observe(ctx, f, &obs); err != nil && !noNFTables(err) && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("read the sets of the other backend: %w", err)

@@ -132,6 +132,10 @@ func (s *sets) revision(ctx context.Context, info setInfo) (uint8, error) {
 	return revision, nil
 }
 
+// hasIPSet reports whether the kernel has loaded ipset, or was built with it. Without it there is no set, and
+// a request would load it.
+func hasIPSet() bool { return exists("/sys/module/ip_set") }
+
 // exists reports whether a set of that name exists, of any type.
 func (s *sets) exists(ctx context.Context, name string) (bool, error) {
 	put := func(e *encoder) { putSetCommand(e, nl.IPSET_CMD_HEADER, 0, name) }

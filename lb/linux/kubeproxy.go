@@ -39,6 +39,9 @@ func (k *Kernel) KubeProxy(ctx context.Context) (trace string, err error) {
 	ipsets := newSets(kubePrefix, marking{}, &k.counters.IPSet)
 	defer ipsets.conn.close()
 	for _, name := range kubeProxySets {
+		if !hasIPSet() {
+			break
+		}
 		held, err := ipsets.exists(ctx, name)
 		if errors.Is(err, unix.EINVAL) { // a kernel without ipset
 			break

@@ -170,6 +170,7 @@ func applianceIsMisconfigured(t *testing.T, a *appliance) {
 		if out, err := a.box.Run(t.Context(), "systemctl", "reload", "weir"); err == nil {
 			t.Errorf("a broken configuration is taken: %+v", out)
 		}
+		a.box.Must(t, "journalctl", "--sync")
 		refused := a.box.Must(t, "journalctl", "-u", "weir", "-o", "cat", "--no-pager", "-n", "50") // before other messages do
 		mustHave(t, refused, "not reloaded, the old configuration stays in force", "service.more.vipz", "did you mean vips?")
 		if state := a.show(t, "ActiveState"); state != "active" {
@@ -183,6 +184,7 @@ func applianceIsMisconfigured(t *testing.T, a *appliance) {
 			t.Errorf("after a start that can't be it is %s, want failed 0 78", state)
 		}
 	})
+	a.box.Must(t, "journalctl", "--sync")
 	start := a.box.Must(t, "journalctl", "-o", "cat", "--no-pager", "_SYSTEMD_INVOCATION_ID="+a.show(t, "InvocationID"))
 	mustHave(t, start, "service.more.vipz", "did you mean vips?")
 	a.configure(t, a.text(""))
