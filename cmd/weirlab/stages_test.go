@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weirlab/internal/runner"
 )
@@ -136,7 +139,7 @@ func TestUnitStageHasAllPackages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	others := append([]string{"weir/lb", "weir/cmd/weirlab/prose", "weir/cmd/weirlab/mutate"}, boxPackages...) // stages of their own
+	others := append([]string{"weir/cmd/weirlab/prose", "weir/cmd/weirlab/mutate"}, boxPackages...) // stages of their own
 	for _, name := range strings.Fields(string(out)) {
 		covered := slices.Contains(others, name) || slices.ContainsFunc(unitPackages, func(pattern string) bool {
 			folder := strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/...")
@@ -144,6 +147,37 @@ func TestUnitStageHasAllPackages(t *testing.T) {
 		})
 		if !covered {
 			t.Errorf("no stage of make test has the tests of %s", name)
+		}
+	}
+}
+
+// TestWithoutTheDetectorIsNotLeftOut compares packagesWithout with the packages that have such tests: the run with the
+// detector skips them everywhere.
+func TestWithoutTheDetectorIsNotLeftOut(t *testing.T) {
+	var found, names []string
+	test := regexp.MustCompile(`(?m)^func (` + strings.Join(withoutDetector, "|") + `)\(t `)
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range test.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, m[1])
+			found = append(found, "./"+strings.TrimPrefix(filepath.Dir(path), "../../"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(found)
+	want := slices.Sorted(slices.Values(packagesWithout))
+	if diff := cmp.Diff(slices.Compact(found), want); diff != "" {
+		t.Errorf("packages with tests that run without the detector (-found +packagesWithout):\n%s", diff)
+	}
+	for _, name := range withoutDetector {
+		if !slices.ContainsFunc(names, regexp.MustCompile("^"+name+"$").MatchString) {
+			t.Errorf("there is no test called %s", name)
 		}
 	}
 }

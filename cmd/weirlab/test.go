@@ -20,9 +20,9 @@ import (
 // staticcheck is a tool of the lint stage, at a fixed version.
 const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 
-// unitPackages have tests that need no machine of their own; ./lb is another one.
+// unitPackages have tests that need no machine of their own. Those with the longest tests come first.
 var unitPackages = []string{
-	"./lb/linux/...", "./lb/health/...", "./bgp/...", "./cluster/...", "./k8ssync/...", "./cmd/weir/...", "./configs/...", "./packaging/...",
+	"./lb/linux/...", "./bgp", "./lb", "./lb/health/...", "./bgp/...", "./cluster/...", "./k8ssync/...", "./cmd/weir/...", "./configs/...", "./packaging/...",
 	"./cmd/weirlab/internal/...",
 }
 
@@ -31,7 +31,7 @@ var boxPackages = []string{"weir/cmd/weirlab/e2e", "weir/cmd/weirlab/lab", "weir
 
 // oldKernelTests are run on Debian 12's 6.1, too: what packets meet, and what the kernel is asked for.
 var oldKernelTests = []string{
-	"TestFirstPacket", "TestProtocols", "TestSpreading", "TestSourceAddress", "TestRules", "TestExample", "TestLinuxPackageOnARealKernel",
+	"TestFirstPacket", "TestProtocols", "TestSourceAddress", "TestExample", "TestLinuxPackageOnARealKernel",
 }
 
 // exactly is the regular expression for some names.
@@ -98,6 +98,9 @@ func named(name string, words []string) bool {
 	return len(words) == 0
 }
 
+// structureTests are about packages, files and types: part of lint.
+const structureTests = "TestSizes|TestImportsPointDown|TestFilesFormLayers"
+
 // ownModule is the package of bgp/channels, a module in place of a library.
 const ownModule = "github.com/eapache/channels"
 
@@ -110,7 +113,7 @@ func lintStage(ctx context.Context, s *stages) error {
 		s.command(ctx, nil, "go", "vet", "./...", ownModule),
 		s.command(ctx, nil, "go", "run", staticcheck, "./...", ownModule),
 		s.command(ctx, nil, "go", "test", "-count=1", "./cmd/weirlab/prose"),
-		s.command(ctx, nil, "go", "test", "-count=1", "-run", "^(TestSizes|TestImportsPointDown|TestFilesFormLayers)$", "./cmd/weir"),
+		s.command(ctx, nil, "go", "test", "-count=1", "-run", exactly([]string{structureTests}), "./cmd/weir"),
 		s.command(ctx, nil, "go", "test", "-count=1", "-run", "^(TestNames|TestScrapeIsClean)$", "./cmd/weir/internal/metrics"),
 		s.command(ctx, nil, "go", "test", "-count=1", "-run", "^TestNoModuleHasAKnownAdvisory$", "./packaging/pack"),
 	)
@@ -125,7 +128,7 @@ func compileStage(ctx context.Context, s *stages) error {
 		env      []string
 		race     []string
 		packages []string
-	}{{[]string{"CGO_ENABLED=1"}, []string{"-race"}, append([]string{"./lb"}, unitPackages...)}, {nil, nil, []string{"./..."}}} {
+	}{{[]string{"CGO_ENABLED=1"}, []string{"-race"}, unitPackages}, {nil, nil, []string{"./..."}}} {
 		if err := s.pipe(ctx, c.env, io.Discard, "go", slices.Concat(list, c.race, c.packages)...); err != nil {
 			return err
 		}
@@ -142,19 +145,34 @@ func compileStage(ctx context.Context, s *stages) error {
 	return err
 }
 
+// withoutDetector are tests that the race detector would only make slower, by a factor of five, or can't stand.
+var withoutDetector = []string{
+	// They start no goroutines.
+	"TestLaw.*",
+	"TestNFTSetsTakeFewMessages", "TestNFTSetsOfNestedRanges", "TestNFTServersInMapsComeBack",
+	"TestShownConfigurationLoads", "TestEveryKeyCounts", "TestValidConfigurationIsValidToAllReaders",
+	"TestMembersThatAgreeSendLittle", "TestRandomMessagesAreReadAsWritten", "TestTheCostOfAnAllocationIsFlat",
+	// GoBGP's own races keep it from the detector.
+	"TestGracefulRestartKeepsTheRoutes", "TestRoutesOutliveAPanic", "TestARangeOfAnyASNHasInternalRouters",
+	// The detector fails in bubbles with thousands of timers.
+	"TestLeaseRequestsOfAThousandBoxes", "TestWriterIsReplacedWithoutARush",
+}
+
+// packagesWithout have them.
+var packagesWithout = []string{
+	"./lb", "./lb/linux", "./bgp", "./bgp/advertise", "./cluster/owner", "./k8ssync", "./k8ssync/ipam",
+	"./cmd/weir/internal/config/load", "./cmd/weir/internal/fleet", "./cmd/weir/internal/fleet/message",
+}
+
+// packagesAtATime is how many packages' tests run side by side: most wait for timers and for sockets.
+const packagesAtATime = "-p=4"
+
 func unitStage(ctx context.Context, s *stages) error {
-	// The detector sleeps for a second at the end of each program otherwise. The lint stage runs vet.
-	race := func(more ...string) error {
-		return s.goTest(ctx, []string{"CGO_ENABLED=1", "GORACE=atexit_sleep_ms=100"}, append([]string{"-race", "-vet=off"}, more...)...)
-	}
 	return errors.Join(
-		race(unitPackages...),
-		// lb starts no goroutines, and the detector would make its random histories four times as long.
-		race("-skip", "^TestLaw", "./lb"),
-		s.goTest(ctx, nil, "-vet=off", "-run", "^TestLaw", "./lb"),
-		// GoBGP's own races keep it from the detector.
-		s.goTest(ctx, nil, "-run", "TestGracefulRestartKeepsTheRoutes|TestRoutesOutliveAPanic|TestARangeOfAnyASNHasInternalRouters", "./bgp"),
-		// It fails in bubbles with thousands of timers.
-		s.goTest(ctx, nil, "-run", "TestLeaseRequestsOfAThousandBoxes|TestWriterIsReplacedWithoutARush", "./k8ssync"),
+		// The detector sleeps for a second at the end of each program otherwise. The lint stage runs vet, and
+		// the tests of the structure.
+		s.goTest(ctx, []string{"CGO_ENABLED=1", "GORACE=atexit_sleep_ms=100"}, slices.Concat(
+			[]string{"-race", packagesAtATime, "-vet=off", "-skip", exactly(append([]string{structureTests}, withoutDetector...))}, unitPackages)...),
+		s.goTest(ctx, nil, slices.Concat([]string{packagesAtATime, "-vet=off", "-run", exactly(withoutDetector)}, packagesWithout)...),
 	)
 }

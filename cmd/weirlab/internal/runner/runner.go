@@ -79,7 +79,7 @@ func (r Report) Err() error {
 
 // Run runs the tests of packages. The error is about the run itself; failed tests are in the report.
 func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
-	all := room{lab.Places(), fullLoad * float64(runtime.NumCPU())}
+	all := machine{lab.Places(), runtime.NumCPU()}
 	r := &run{Options: o, all: all, wake: make(chan struct{}, 1)}
 	var err error
 	if r.Logs, err = filepath.Abs(o.Logs); err != nil {
@@ -119,7 +119,7 @@ func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
 // run is a run in progress.
 type run struct {
 	Options
-	all room
+	all machine
 
 	mu     sync.Mutex
 	todo   []Test
@@ -263,6 +263,9 @@ func (r *run) finish(result Result, again bool) {
 	}
 }
 
+// busyNice is how nice a busy test is to the others, see nice(1): beside one of these it has a tenth of a processor.
+const busyNice = "10"
+
 // grace is the time in which a test may print its results so far, when the run is ended.
 const grace = 30 * time.Second
 
@@ -277,7 +280,11 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	defer log.close()
 	ctx, cancel := context.WithTimeout(ctx, r.Limit+time.Minute) // the test's own limit prints goroutines, before
 	defer cancel()
-	cmd := exec.CommandContext(ctx, p.Binary, "-test.run", "^"+regexp.QuoteMeta(t.Name)+"$", "-test.v", "-test.count=1", "-test.timeout", r.Limit.String())
+	command := []string{p.Binary, "-test.run", "^" + regexp.QuoteMeta(t.Name) + "$", "-test.v", "-test.count=1", "-test.timeout", r.Limit.String()}
+	if t.busy() {
+		command = append([]string{"nice", "-n", busyNice}, command...)
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = p.Folder
 	cmd.Env = append(append(os.Environ(), r.Env...), lab.LeaseVariable+"="+leases, lab.KernelVariable+"="+p.Kernel)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
