@@ -23,7 +23,7 @@ const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 // unitPackages have tests that need no machine of their own. Those with the longest tests come first.
 var unitPackages = []string{
 	"./lb/linux/...", "./bgp", "./lb", "./lb/health/...", "./bgp/...", "./cluster/...", "./k8ssync/...", "./cmd/weir/...", "./configs/...", "./packaging/...",
-	"./cmd/weirlab/internal/...",
+	"./cmd/weirlab/internal/...", ownModule,
 }
 
 // boxPackages have tests that boot machines.

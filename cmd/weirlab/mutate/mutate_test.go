@@ -113,15 +113,20 @@ func TestUnmutated(t *testing.T) {
 	}
 }
 
-// dir is the folder of the test: that of the file, or of the package that imports the module of its own below it.
-func (m mutation) dir() string { return strings.TrimSuffix(filepath.Dir(m.file), "/channels") }
+// dir is the package of the test: that of the file. bgp/channels is a module of its own, in place of a library.
+func (m mutation) dir() string {
+	if dir := filepath.Dir(m.file); dir != "bgp/channels" {
+		return "./" + dir
+	}
+	return "github.com/eapache/channels"
+}
 
 // run runs the test of m, with the files that an overlay replaces.
 func (m mutation) run(t *testing.T, overlay string) (out string, failed bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // the first time Go compiles
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-overlay="+overlay, "-run=^("+m.test+")$", "./"+m.dir())
+	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-overlay="+overlay, "-run=^("+m.test+")$", m.dir())
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	text, err := cmd.CombinedOutput()
