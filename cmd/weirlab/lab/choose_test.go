@@ -141,6 +141,37 @@ func TestLease(t *testing.T) {
 	release()
 }
 
+// Leases go to the processors with the most free places.
+func TestLeasesAreSpread(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	cpus, err := allowedCPUs()
+	must(t, err)
+	leased := map[int][]*lease{}
+	take := func() int {
+		l, err := takeCPUs(t.Context(), 1)
+		must(t, err)
+		t.Cleanup(l.release)
+		leased[l.cpus[0]] = append(leased[l.cpus[0]], l)
+		return l.cpus[0]
+	}
+	for range 3 * len(cpus) {
+		take()
+	}
+	for _, cpu := range cpus {
+		if n := len(leased[cpu]); n != 3 {
+			t.Errorf("%d leases on processor %d, want 3", n, cpu)
+		}
+	}
+	for _, l := range leased[cpus[len(cpus)-1]] {
+		l.release()
+	}
+	for range 2 {
+		if cpu := take(); cpu != cpus[len(cpus)-1] {
+			t.Errorf("a lease on processor %d, which has others", cpu)
+		}
+	}
+}
+
 // must ends the test if err is not nil.
 func must(t testing.TB, err error) {
 	t.Helper()

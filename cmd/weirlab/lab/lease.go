@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,21 +91,12 @@ func takeCPUs(ctx context.Context, n int) (*lease, error) {
 		return nil, err
 	}
 	defer first.Close()
-	l := &lease{}
 	for {
-		for i := range places * len(allowed) {
-			place, cpu := i/len(allowed), allowed[i%len(allowed)] // all first places before the second ones
-			if len(l.cpus) == n || l.has(cpu) {
-				continue
-			}
-			if file, err := tryLock(filepath.Join(folder, fmt.Sprintf("%d.%d", cpu, place))); err != nil {
-				l.release()
-				return nil, err
-			} else if file != nil {
-				l.cpus, l.files = append(l.cpus, cpu), append(l.files, file)
-			}
+		l, err := tryCPUs(folder, allowed, n)
+		if err != nil {
+			return nil, err
 		}
-		if len(l.cpus) == n {
+		if l != nil {
 			if err := report(n); err != nil {
 				l.release()
 				return nil, err
@@ -113,11 +105,43 @@ func takeCPUs(ctx context.Context, n int) (*lease, error) {
 		}
 		select {
 		case <-ctx.Done():
-			l.release()
 			return nil, fmt.Errorf("wait for %d processors that other labs use: %w", n, ctx.Err())
 		case <-time.After(20 * time.Millisecond): // a lock of a file can't be waited for with a limit
 		}
 	}
+}
+
+// tryCPUs leases a place on n of the allowed processors, those with the most free places, and returns nil if fewer have
+// one. The caller holds the queue: nobody else takes places meanwhile.
+func tryCPUs(folder string, allowed []int, n int) (*lease, error) {
+	free := map[int][]*os.File{}
+	defer func() {
+		for _, files := range free {
+			for _, file := range files {
+				file.Close()
+			}
+		}
+	}()
+	for _, cpu := range allowed {
+		for place := range places {
+			file, err := tryLock(filepath.Join(folder, fmt.Sprintf("%d.%d", cpu, place)))
+			if err != nil {
+				return nil, err
+			}
+			if file != nil {
+				free[cpu] = append(free[cpu], file)
+			}
+		}
+	}
+	if len(free) < n {
+		return nil, nil
+	}
+	cpus := slices.SortedStableFunc(slices.Values(allowed), func(a, b int) int { return cmp.Compare(len(free[b]), len(free[a])) })
+	l := &lease{cpus: cpus[:n]}
+	for _, cpu := range l.cpus {
+		l.files, free[cpu] = append(l.files, free[cpu][0]), free[cpu][1:]
+	}
+	return l, nil
 }
 
 // LeaseVariable names the environment variable with a file to which each lease adds a line, its number
@@ -137,8 +161,6 @@ func report(n int) error {
 	_, err = fmt.Fprintln(file, n)
 	return err
 }
-
-func (l *lease) has(cpu int) bool { return slices.Contains(l.cpus, cpu) }
 
 // release may be called more than once.
 func (l *lease) release() {
