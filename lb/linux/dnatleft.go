@@ -14,7 +14,7 @@ import (
 // leftIPVS has the virtual servers of an earlier run in ModeIPVS.
 type leftIPVS struct {
 	searched bool
-	table    *ipvsTable
+	table    *ipvsTable // nil without servers
 	servers  []lb.Frontend
 	// udp are the deleted ones with UDP flows that conntrack may still have.
 	udp map[lb.Frontend]bool
@@ -51,6 +51,10 @@ func (m *ruleMode) findIPVS(ctx context.Context, objects *lb.Table) error {
 		m.left.servers = append(m.left.servers, s.Frontend)
 		r.stage = byBoth
 		r.configure(m.config)
+	}
+	if len(m.left.servers) == 0 {
+		c.close()
+		m.left.table = nil
 	}
 	return nil
 }
