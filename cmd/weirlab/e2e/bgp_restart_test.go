@@ -21,6 +21,10 @@ type watch struct {
 	asked  []*atomic.Int32 // by router
 }
 
+// watchBeat is the least time between two questions. A router lacks a route that it has lost for seconds: until the
+// next session.
+const watchBeat = 200 * time.Millisecond
+
 // watchPaths begins to ask, and returns when each router has answered for the first time. look is
 // given the answers of each, in a goroutine of its own.
 func watchPaths(t testing.TB, routers []*router, look func(r *router, paths []lab.Path, err error)) *watch {
@@ -31,12 +35,13 @@ func watchPaths(t testing.TB, routers []*router, look func(r *router, paths []la
 		asked := &atomic.Int32{}
 		w.asked = append(w.asked, asked)
 		w.wg.Go(func() {
-			for ctx.Err() == nil {
+			for last := false; !last; {
+				last = ctx.Err() != nil // of a pause: what has happened until then is seen
 				began := time.Now()
 				paths, err := r.Paths(context.WithoutCancel(ctx))
 				look(r, paths, err)
 				asked.Add(1)
-				_ = traffic.Pause(ctx, max(20*time.Millisecond, time.Since(began))) // the end of ctx ends the loop, too
+				_ = traffic.Pause(ctx, max(watchBeat, traffic.Rest(time.Since(began)))) // the loop sees the end of ctx
 			}
 		})
 	}
@@ -181,7 +186,7 @@ func (s *bgpSite) comesBack(t *testing.T) {
 		if r.name == "bird" {
 			through = s.client2
 		}
-		stream := startStream(t, through, at(vip4, 80), at(vip6, 80))
+		stream := slowStream(t, through)
 		stay := routesStay(t, others, hosts(vip4, vip6)...)
 		flaps := s.neighbor(t, r.name).Flaps
 		must(t, r.Kill(within(t, time.Minute)))

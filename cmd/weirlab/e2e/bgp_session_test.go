@@ -188,7 +188,7 @@ func (s *bgpSite) otherASN(t *testing.T) {
 // its routes are not used.
 func (s *bgpSite) tooMany(t *testing.T) {
 	bird, frr := s.router("bird"), s.router("frr")
-	s.peerWith(t, speaker()+s.externals("max_prefixes = 10")+service("web", ""))
+	s.serve(t, speaker()+s.externals("max_prefixes = 10")+service("web", ""))
 	var routes, networks strings.Builder
 	for i := range 20 {
 		fmt.Fprintf(&routes, "route 203.0.113.%d/32 blackhole;\n", i)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -302,6 +303,10 @@ func (s *bgpSite) forwarding(t testing.TB) {
 
 // streams are requests of both clients to both VIPs: through BIRD, and through FRR.
 func (s *bgpSite) streams(t testing.TB) []*load {
-	vips := []string{at(vip4, 80), at(vip6, 80)}
-	return []*load{startStream(t, s.client1, vips...), startStream(t, s.client2, vips...)}
+	return []*load{slowStream(t, s.client1), slowStream(t, s.client2)}
+}
+
+// slowStream are requests of a client to both VIPs, which go on while sessions come up: for many seconds.
+func slowStream(t testing.TB, client *lab.Machine) *load {
+	return startLoad(t, client, traffic.Options{Beat: 50 * time.Millisecond}, at(vip4, 80), at(vip6, 80))
 }

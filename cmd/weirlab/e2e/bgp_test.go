@@ -13,22 +13,23 @@ import (
 )
 
 // TestBGP is weir among routers that others wrote: BIRD 2, FRR and GoBGP, all at once. Their
-// configuration is what weir prints for them. The stories are in the other files of this name.
+// configuration is what weir prints for them. The stories are in the other files of this name. Those with the same
+// routers follow one another, and the sessions go on.
 func TestBGP(t *testing.T) {
 	t.Parallel()
 	s := newBGPSite(t)
 	t.Run("external peers hear what is served", s.hearWhatIsServed)
 	t.Run("attributes", s.hearAttributes)
-	t.Run("aggregates", s.aggregates)
 	t.Run("drain", s.drains)
 	t.Run("weir is killed and restarted", s.restarts)
 	t.Run("routers end and come back", s.comesBack)
-	t.Run("many routes", s.hearMany)
-	t.Run("internal peers, MD5 and TTL security over IPv6", s.internals)
-	t.Run("another password", s.otherPassword)
 	t.Run("an attacker far away", s.tooFar)
 	t.Run("another ASN", s.otherASN)
 	t.Run("too many prefixes", s.tooMany)
+	t.Run("aggregates", s.aggregates)
+	t.Run("many routes", s.hearMany)
+	t.Run("internal peers, MD5 and TTL security over IPv6", s.internals)
+	t.Run("another password", s.otherPassword)
 	t.Run("who connects to whom", s.waysToConnect)
 	t.Run("BFD", s.foundDead)
 }
