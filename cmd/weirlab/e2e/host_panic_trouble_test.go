@@ -14,7 +14,7 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-// failpoints are places of weir that panic in the build of panicking: once, if there is a file /run/panic-NAME.
+// failpoints are places of weir that panic in the build of panics: once, if there is a file /run/panic-NAME.
 // Each is a line of the sources that occurs once.
 var failpoints = []struct{ name, file, line string }{
 	{"cluster", "k8ssync/translation.go", "\t\t\tbegan := time.Now()\n"},
@@ -25,9 +25,9 @@ var failpoints = []struct{ name, file, line string }{
 	{"loop", "cmd/weir/internal/daemon/loop.go", "\t\tb.watchdog.Beat(time.Now())\n\t\ttimer.Reset"},
 }
 
-// panicking builds weir with the failpoints. The sources stay as they are: the go command reads others in
-// their place.
-func panicking(t testing.TB) string {
+// withFailpoints writes the sources with the failpoints, and returns the overlay by which the go command reads them in
+// place of those that stay as they are.
+func withFailpoints(t testing.TB) (overlay string) {
 	t.Helper()
 	folder, replaced := t.TempDir(), map[string]string{}
 	write := func(file, text string) {
@@ -54,13 +54,11 @@ func failpoint(name string) {
 }
 `, filepath.Base(filepath.Dir(f.file))))
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
 	must(t, err)
-	path := filepath.Join(folder, "overlay.json")
-	must(t, os.WriteFile(path, overlay, 0o644))
-	weir, err := lab.Binary("weir/cmd/weir", "-overlay="+path, "-ldflags=-X weir/k8ssync.hurry=5")
-	must(t, err)
-	return weir
+	overlay = filepath.Join(folder, "overlay.json")
+	must(t, os.WriteFile(overlay, text, 0o644))
+	return overlay
 }
 
 // member makes the box of panics a member of a fleet of its own, which answers ARP.
@@ -77,9 +75,13 @@ interfaces = ["front"]
 // panics has parts of weir panic, one after the other. Those beside the main loop are started again by themselves.
 // A panic of the main loop ends the daemon, and the next start repairs nothing.
 func (h *hostTrouble) panics(t *testing.T) {
+	overlay := withFailpoints(t)
+	soakOnly(t, "it builds weir once more; the tests of packages have each part panic, and the next story has the daemon end")
+	panicking, err := lab.Binary("weir/cmd/weir", "-overlay="+overlay, "-ldflags=-X weir/k8ssync.hurry=5")
+	must(t, err)
 	shipped := h.weir
 	h.stop(t, syscall.SIGTERM)
-	h.weir = panicking(t)
+	h.weir = panicking
 	h.configure(t, h.config(usualPool)+member)
 	h.start(t)
 	h.pid = h.weirPid(t)

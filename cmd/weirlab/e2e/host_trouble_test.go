@@ -222,10 +222,12 @@ func (h *hostTrouble) fullDisk(t *testing.T) {
 }
 
 func (h *hostTrouble) readOnly(t *testing.T) {
+	soakOnly(t, "a full disk refuses the same writes, with another error")
 	h.noWrites(t, "read-only disk", "mount -o remount,ro "+weirDir, "mount -o remount,rw "+weirDir, "read-only file system")
 }
 
 func (h *hostTrouble) noInodes(t *testing.T) {
+	soakOnly(t, "a full disk refuses the same writes, with the same error")
 	h.noWrites(t, "no inodes", "cd "+weirDir+"; touch $(seq -f small%g 100) || true", "rm "+weirDir+"/small*", "no space left on device")
 }
 
