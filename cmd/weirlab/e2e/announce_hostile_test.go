@@ -60,8 +60,8 @@ func hostileSpeaker(t *testing.T, e *edge) {
 	e.awaitRoutes(t, bothVIPs, 1)
 	b := &besieged{edge: e, box: s, pid: s.weirPid(t)}
 	watch := watchRoutes(t, e.Host("router"))
-	h := e.hammerWeb(t)
-	h.more(t, 100)
+	h := e.streamWeb(t)
+	h.more(t, 50)
 	begin, before := time.Now(), s.rss(t)
 	for _, attack := range []struct {
 		name string
@@ -224,7 +224,7 @@ func randomUpdates(t *testing.T, b *besieged) {
 		}
 	}
 	sent := 0
-	for range sized(200, 2000) { // sessions
+	for range sized(100, 2000) { // sessions
 		c := b.established(t)
 		var burst bytes.Buffer
 		for range 100 {

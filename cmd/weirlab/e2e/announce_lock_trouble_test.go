@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lockedRules has another program keep the lock of iptables for at least 20 s, in soak a minute,
+// lockedRules has another program keep the lock of iptables until weir has reported it, in soak for at least a minute,
 // while the rules change and a Service is added: no request fails, and no route leaves the
 // router's kernel.
 func lockedRules(t *testing.T, e *edge) {
@@ -16,11 +16,11 @@ func lockedRules(t *testing.T, e *edge) {
 	const rules = "iptables-save -t nat | grep -v '^[#:]'; ip6tables-save -t nat | grep -v '^[#:]'"
 	before := s.box.Must(t, "sh", "-c", rules)
 	watch := watchRoutes(t, e.Host("router"))
-	h := e.hammerWeb(t)
+	h := e.streamWeb(t)
 	h.more(t, 50)
 
 	holder, err := s.box.Start("flock", "/run/xtables.lock", "sh", "-c",
-		fmt.Sprintf("echo held; sleep %d; until [ -e /tmp/release ]; do sleep 0.1; done; echo free", sized(20, 60)))
+		fmt.Sprintf("echo held; sleep %d; until [ -e /tmp/release ]; do sleep 0.1; done; echo free", sized(1, 60)))
 	must(t, err)
 	must(t, holder.Expect(within(t, time.Minute), "held"))
 	begin := time.Now()
