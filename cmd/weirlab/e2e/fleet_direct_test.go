@@ -192,7 +192,7 @@ func (f *directFleet) servers(t *testing.T, name string, servers int) {
 
 // TestDirectFleet has five boxes forward to ten servers that reply to the clients themselves. The router spreads
 // connections by their ports, and moves many to other boxes when the number of boxes changes. With equal tables of mh
-// any box forwards any packet to the same server. Then keepalived does so on the same boxes.
+// any box forwards any packet to the same server. In make soak keepalived then does so on the same boxes.
 func TestDirectFleet(t *testing.T) {
 	t.Parallel()
 	f := &directFleet{edge: openDirect(t), down: map[int]bool{}}
@@ -214,7 +214,7 @@ func TestDirectFleet(t *testing.T) {
 			s.cleanSlate(t)
 		}
 	}
-	for _, with := range variants {
+	for _, with := range variants[:sized(0, len(variants))] {
 		f.title("KEEPALIVED, " + with.name)
 		f.besideKeepalived(t, with.fleet != "")
 	}
