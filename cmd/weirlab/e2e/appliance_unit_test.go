@@ -101,10 +101,10 @@ func applianceIsFlushed(t *testing.T, a *appliance) {
 	a.systemctl(t, "reload", "weir")
 	const tables = `for p in iptables ip6tables; do for t in filter nat mangle raw security; do $p -t $t -F; $p -t $t -X; done; done`
 	for _, tt := range []struct{ name, flush string }{
-		{"iptables -F; iptables -t nat -F", "iptables -F; iptables -t nat -F"},
 		{"all tables of both families, as firewalld does with FlushAllOnReload", tables},
 		{"iptables-restore of other rules, as netfilter-persistent reload", `printf '*nat\n:PREROUTING ACCEPT\n:OUTPUT ACCEPT\nCOMMIT\n*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\nCOMMIT\n' | iptables-restore`},
-	} {
+		{"iptables -F; iptables -t nat -F", "iptables -F; iptables -t nat -F"}, // a part of the first
+	}[:sized(2, 3)] {
 		a.undisturbed(t, tt.name, func() {
 			took, look := a.repairs(t, "iptables", tt.flush)
 			figure(t, fmt.Sprintf("weir's rules are back after %s (promised: a second; one look takes %s)", tt.name, look), took)
