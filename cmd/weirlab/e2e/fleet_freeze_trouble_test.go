@@ -140,7 +140,7 @@ func (k *kin) foreignGossip(t *testing.T) {
 		must(t, err)
 		defer datagrams.Close()
 		pace := time.NewTicker(2 * time.Millisecond)
-		for kind := range sized(4000, 40_000) {
+		for kind := range sized(2000, 40_000) {
 			if kind%2 == 0 {
 				<-pace.C
 			}

@@ -33,7 +33,7 @@ func (k *kin) sharedName(t *testing.T, more string) {
 		return reports(second.call(t, "members").Stdout, "has the name box1 too: give this one another fleet.member")
 	})
 	figure(t, "trouble: a box starts with the name of a member: reported after", time.Since(begin))
-	c.ended(t, 200)
+	c.ended(t, 100)
 	if n := second.answered(t); n != 0 {
 		t.Errorf("the box with the name of another one answers for %d VIPs", n)
 	}
