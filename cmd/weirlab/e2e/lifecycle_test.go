@@ -229,6 +229,7 @@ func serviceDrains(t *testing.T, s *site) {
 	}
 	moves(t, conns...)
 	t.Logf("%d connections live on, new ones are refused %s after the removal began", len(conns), time.Since(begin).Round(time.Millisecond))
+	s.drained(t, time.Minute) // which costs less to ask than the kernel
 	took := eventually(t, time.Minute, func() error {
 		if left := linesWith(s.dump(t), vip4+"/"); len(left) > 0 {
 			return fmt.Errorf("still there: %q", left)
