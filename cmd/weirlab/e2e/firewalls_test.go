@@ -25,6 +25,7 @@ type firewall struct {
 	opens []string
 	loads []string // commands that load its rules, the first of them in make test
 	end   string
+	like  string // another firewall with the same owner, which make test has
 }
 
 const ownRuleset = `
@@ -44,7 +45,7 @@ table inet filter {
 `
 
 var firewalls = []firewall{{
-	section: "firewalld", owner: "nftables", opens: []string{"firewall-cmd "},
+	section: "firewalld", like: "nftables.service", owner: "nftables", opens: []string{"firewall-cmd "},
 	setUp: "systemctl enable --now firewalld && firewall-cmd --state",
 	loads: []string{"firewall-cmd --reload", "systemctl restart firewalld"},
 	end:   "systemctl disable --now firewalld",
@@ -54,7 +55,7 @@ var firewalls = []firewall{{
 	loads: []string{"systemctl restart nftables", "systemctl reload nftables"},
 	end:   "systemctl disable --now nftables",
 }, {
-	section: "Docker", owner: "iptables-nft",
+	section: "Docker", like: "ufw", owner: "iptables-nft",
 	// As at a boot: Docker drops what is forwarded where it is the one that permits forwarding.
 	setUp: `sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0
 		systemctl enable --now docker
@@ -73,7 +74,7 @@ var firewalls = []firewall{{
 
 // TestFirewalls has the firewalls of users on a box that serves, one after the other: weir doctor names
 // what drops packets and prints the commands of the page, which are typed; then the firewall loads its rules
-// again under load.
+// again under load. make test has one firewall for each owner of weir's rules.
 func TestFirewalls(t *testing.T) {
 	t.Parallel()
 	lab.RequireFirewalls(t)
@@ -107,6 +108,9 @@ func TestFirewalls(t *testing.T) {
 	w.member.run(t, fleet(2, "fleet.key")+shared)
 	for _, f := range firewalls {
 		t.Run(f.section, func(t *testing.T) {
+			if f.like != "" {
+				soakOnly(t, f.like+" has the same owner of the rules")
+			}
 			if f.section == "firewalld" && w.kernelBefore(t, 6, 9) {
 				t.Skip("SKIPPED: beside firewalld on Linux 6.1, nft 1.0.6 aborts at list tables (corrupted double-linked list)")
 			}
