@@ -30,7 +30,18 @@ type clients struct {
 // starves loses packets, and TCP sends a SYN for the third time after three seconds.
 func startClients(t testing.TB, from *lab.Machine, to targets) *clients {
 	t.Helper()
-	c := &clients{startLoad(t, from, traffic.Options{Patience: holdPatience}, to.web...), holdMany(t, max(1, 10/len(to.echo)), from, to.echo...), startFlow(t, from, 0, to.udp)}
+	return clientsAt(t, traffic.DefaultBeat, from, to)
+}
+
+// slowClients do so for troubles of many seconds that are no changes of weir's.
+func slowClients(t testing.TB, from *lab.Machine, to targets) *clients {
+	t.Helper()
+	return clientsAt(t, 3*traffic.DefaultBeat, from, to)
+}
+
+func clientsAt(t testing.TB, beat time.Duration, from *lab.Machine, to targets) *clients {
+	t.Helper()
+	c := &clients{startLoad(t, from, traffic.Options{Beat: beat, Patience: holdPatience}, to.web...), holdMany(t, max(1, 10/len(to.echo)), from, to.echo...), startFlow(t, from, 0, to.udp)}
 	c.served(t)
 	return c
 }
@@ -92,6 +103,7 @@ func (s *site) audits(t testing.TB) {
 	before := count()
 	eventually(t, time.Minute, func() error {
 		if n := count() - before; n < 2 {
+			time.Sleep(200 * time.Millisecond) // leaves the box some of its processor
 			return fmt.Errorf("%v of 2 audits", n)
 		}
 		return nil

@@ -119,8 +119,10 @@ func newHostTrouble(t *testing.T) *hostTrouble {
 // clients are those of static services.
 func (h *hostTrouble) clients(t *testing.T) *clients {
 	t.Helper()
-	return startClients(t, h.client1, targets{[]string{at(vip4, 80), at(vip6, 80), at(otherVIP, 80)}, []string{at(echoVIP, 7000)}, at(udpVIP, 53)})
+	return slowClients(t, h.client1, hostTargets)
 }
+
+var hostTargets = targets{[]string{at(vip4, 80), at(vip6, 80), at(otherVIP, 80)}, []string{at(echoVIP, 7000)}, at(udpVIP, 53)}
 
 // same requires that weir is the same process, with the session that it had.
 func (h *hostTrouble) same(t *testing.T, what string) {
@@ -269,7 +271,7 @@ func (h *hostTrouble) tracked(t *testing.T) int {
 // synFlood sends SYNs of random sources to a VIP, which no host completes. The kernel gives up such entries
 // for others: held connections go on, most new ones are served, and at least 80 % of those of another VIP.
 func (h *hostTrouble) synFlood(t *testing.T) {
-	c := h.clients(t)
+	c := startClients(t, h.client1, hostTargets)
 	limit := h.tracked(t) + 3000 // ended connections of earlier stories are not given up
 	undo := h.limitConntrack(t, limit)
 	defer undo()
@@ -315,7 +317,7 @@ while (1) {
 // fullTable has the kernel's table of connections be full: held connections go on, new ones are shed, and
 // weir reports it. They are served when there is room.
 func (h *hostTrouble) fullTable(t *testing.T) {
-	c := h.clients(t)
+	c := startClients(t, h.client1, hostTargets)
 	flood, err := h.client2.Start("bash", "-c", "while :; do for i in $(seq 200); do echo x >/dev/udp/"+udpVIP+"/53; done; sleep 0.02; done")
 	must(t, err)
 	defer flood.Kill()

@@ -44,7 +44,7 @@ func TestClusterTrouble(t *testing.T) {
 		{"it hangs", troubleFrozen},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := startClients(t, s.client1, calmClients)
+			c := slowClients(t, s.client1, calmClients)
 			tt.test(t, s)
 			c.unhurt(t, "API server: "+tt.name)
 		})
@@ -139,7 +139,7 @@ func troubleOlder(t *testing.T, s *land) {
 	}
 	s.sliceOf(t, s.prod, "PUT", "/calm", "calm", "10.2.0.13")
 	s.answers(t, calmVIP+":80", "web3")
-	held := startStream(t, s.client2, "192.0.2.31:80", "192.0.2.32:80", "192.0.2.33:80")
+	held := startLoad(t, s.client2, traffic.Options{Beat: 3 * traffic.DefaultBeat}, "192.0.2.31:80", "192.0.2.32:80", "192.0.2.33:80")
 	must(t, s.prod.Restore(within(t, 2*time.Minute), then))
 	figure(t, "an older etcd is followed, after the API server is back", s.answers(t, calmVIP+":80", "web1"))
 	// Slices may be read seconds before Services: then it is backends that are held first.

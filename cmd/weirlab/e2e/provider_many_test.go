@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -24,6 +25,11 @@ func (e *estate) wantMany(t testing.TB, name string, n int) {
 		})
 	}
 	both.Wait()
+}
+
+// visits are requests to an address that was given, which go on while an API server is waited for: for many seconds.
+func (e *estate) visits(t testing.TB) *load {
+	return startLoad(t, e.client1, traffic.Options{Beat: 5 * traffic.DefaultBeat}, "192.0.2.64:80")
 }
 
 // More Services than a pool has addresses, from two API servers at once.
@@ -67,7 +73,7 @@ func twoWriters(t *testing.T, e *estate) {
 	e.want(t, e.stage, "before", "", 80, "10.2.0.12")
 	isGiven(t, e.stage, "before", "192.0.2.64", "Assigned")
 	e.answers(t, "192.0.2.64:80", "web2")
-	visitor := startStream(t, e.client1, "192.0.2.64:80")
+	visitor := e.visits(t)
 	visitor.more(t, 1)
 	var made sync.WaitGroup
 	made.Go(func() { e.wantMany(t, "k", 8) })
@@ -111,7 +117,7 @@ func leaseClusterUnreachable(t *testing.T, e *estate) {
 	e.want(t, e.stage, "web", "", 80, "10.2.0.11")
 	isGiven(t, e.stage, "web", "192.0.2.64", "Assigned")
 	e.answers(t, "192.0.2.64:80", "web1")
-	visitor := startStream(t, e.client1, "192.0.2.64:80")
+	visitor := e.visits(t)
 	must(t, e.prod.Freeze())
 	defer e.prod.Thaw()                       //nolint:errcheck // the test has failed already
 	eventually(t, time.Minute, func() error { // the signal has to get there
