@@ -103,7 +103,7 @@ func (s *site) audits(t testing.TB) {
 	before := count()
 	eventually(t, time.Minute, func() error {
 		if n := count() - before; n < 2 {
-			time.Sleep(200 * time.Millisecond) // leaves the box some of its processor
+			time.Sleep(50 * time.Millisecond) // leaves the box some of its processor
 			return fmt.Errorf("%v of 2 audits", n)
 		}
 		return nil

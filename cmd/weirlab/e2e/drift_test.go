@@ -154,7 +154,7 @@ func (s *site) betweenAudits(t testing.TB) {
 	last := count()
 	eventually(t, time.Minute, func() error {
 		if count() == last {
-			time.Sleep(100 * time.Millisecond) // leaves the box some of its processor
+			time.Sleep(30 * time.Millisecond) // leaves the box some of its processor
 			return errors.New("no audit has ended")
 		}
 		return nil

@@ -282,7 +282,7 @@ func (e *estate) allHave(t testing.TB, without int) map[string]string {
 	eventually(t, 2*time.Minute, func() error {
 		o, n := e.everywhere(t)
 		if owner = o; n != without {
-			time.Sleep(200 * time.Millisecond) // a lease lasts 15 s
+			time.Sleep(100 * time.Millisecond) // a lease lasts 15 s
 			return fmt.Errorf("%w: %d have one, %d have none", errStill, len(o), n)
 		}
 		return nil
