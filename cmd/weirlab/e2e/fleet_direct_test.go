@@ -246,7 +246,7 @@ func openDirect(t *testing.T) *edge {
 func (f *directFleet) hold(t *testing.T, synced bool, addrs ...string) (n int) {
 	t.Helper()
 	n = sized(200, 2000)
-	o := traffic.HoldOptions{Beat: time.Duration(n) * time.Millisecond, Patience: carriedPatience + time.Duration(n)*time.Millisecond}
+	o := traffic.HoldOptions{Beat: time.Duration(sized(800, 2000)) * time.Millisecond, Patience: carriedPatience + time.Duration(n)*time.Millisecond}
 	var err error
 	f.open, err = traffic.HoldMany(t.Context(), dialOwnPort(f.client1, ""), n, o, addrs...)
 	t.Cleanup(func() { f.open.Release() })

@@ -91,7 +91,8 @@ func hold(t testing.TB, from *lab.Machine, addr string) *traffic.Held {
 // holdMany holds n connections to each address.
 func holdMany(t testing.TB, n int, from *lab.Machine, addrs ...string) traffic.Holds {
 	t.Helper()
-	all, err := traffic.HoldMany(t.Context(), dialOwnPort(from, ""), n*len(addrs), traffic.HoldOptions{Patience: holdPatience}, addrs...)
+	o := traffic.HoldOptions{Beat: time.Duration(sized(100, 20)) * time.Millisecond, Patience: holdPatience} // a cut shows at any beat, a short gap at a short one
+	all, err := traffic.HoldMany(t.Context(), dialOwnPort(from, ""), n*len(addrs), o, addrs...)
 	t.Cleanup(func() { all.Release() })
 	if err != nil {
 		t.Fatalf("%s holds connections: %v", from.Name(), err)
