@@ -118,7 +118,7 @@ func (s *bgpSite) restarts(t *testing.T) {
 			begin := time.Now()
 			s.stop(t, how.sig)
 			for _, r := range s.routers {
-				eventually(t, sessionPatience, func() error {
+				becomes(t, func() error {
 					n, err := r.boxSession(t.Context())
 					if err == nil && n.Established() {
 						err = fmt.Errorf("%s does not see that weir has ended", r.name)
@@ -136,7 +136,7 @@ func (s *bgpSite) restarts(t *testing.T) {
 			s.established(t, s.routers...)
 			figure(t, "  all sessions are back after", time.Since(begin))
 			for _, r := range s.routers {
-				eventually(t, sessionPatience, func() error { return r.fresh(t.Context(), hosts(vip4, vip6)) })
+				becomes(t, func() error { return r.fresh(t.Context(), hosts(vip4, vip6)) })
 			}
 			for _, st := range streams {
 				st.more(t, 20)
@@ -190,7 +190,7 @@ func (s *bgpSite) comesBack(t *testing.T) {
 		stay := routesStay(t, others, hosts(vip4, vip6)...)
 		flaps := s.neighbor(t, r.name).Flaps
 		must(t, r.Kill(within(t, time.Minute)))
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			if n := s.neighbor(t, r.name); n.State == "Established" || n.Down == "" {
 				return fmt.Errorf("weir says of %s, which was killed: %+v", r.name, n)
 			}

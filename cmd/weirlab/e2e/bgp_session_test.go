@@ -94,7 +94,7 @@ func (s *bgpSite) staysDown(t *testing.T, names []string, words ...string) {
 		}
 	}
 	for _, name := range names {
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			n := s.neighbor(t, name)
 			if n.State == "Established" || !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(n.Down, w) }) {
 				return fmt.Errorf("weir says of %s: %+v; want it to be down, with one of the words %q", name, n, words)
@@ -200,7 +200,7 @@ func (s *bgpSite) tooMany(t *testing.T) {
 		fmt.Sprintf("\nrouter bgp %d\n no bgp network import-check\n address-family ipv4 unicast\n%s exit-address-family\nexit\n", frr.asn, networks.String()))
 	s.begin(t, bird, s.side(t, bird, "export none;", "export where source = RTS_STATIC;")+"\nprotocol static {\nipv4;\n"+routes.String()+"}\n")
 	s.established(t, frr)
-	eventually(t, sessionPatience, func() error {
+	becomes(t, func() error {
 		if n := s.neighbor(t, "bird"); n.State == "Established" || !strings.Contains(n.Down, "more than 10 prefixes") {
 			return fmt.Errorf("weir says of BIRD, which sends 20 prefixes: %+v", n)
 		}
@@ -218,7 +218,7 @@ func (s *bgpSite) tooMany(t *testing.T) {
 	// An operator who means it raises the limit, and need not wait for an hour.
 	s.reload(t, speaker()+s.externals("max_prefixes = 100")+service("web", ""))
 	s.established(t, bird)
-	eventually(t, sessionPatience, func() error {
+	becomes(t, func() error {
 		if n := s.neighbor(t, "bird"); n.Received < 20 {
 			return fmt.Errorf("weir says of BIRD, which sends 20 prefixes: %+v", n)
 		}
@@ -235,7 +235,7 @@ func (s *bgpSite) waysToConnect(t *testing.T) {
 	s.reload(t, speaker()+bird.external("passive = true")+rack+toml)
 	s.begin(t, bird, s.side(t, bird)) // it connects now
 	begin := time.Now()
-	eventually(t, sessionPatience, func() error {
+	becomes(t, func() error {
 		up := 0
 		for _, n := range slices.Concat(s.neighbors(t, "bird"), s.neighbors(t, "rack")) {
 			if n.State == "Established" {

@@ -166,18 +166,30 @@ func (s *bgpSite) peerWith(t testing.TB, toml string, replace ...string) time.Du
 // sessionPatience is how long sessions may take to come up: the routers' own timers are some seconds.
 const sessionPatience = 40 * time.Second
 
+// becomes waits until f gives nil, with fewer questions than eventually: each is a program in a router.
+func becomes(t testing.TB, f func() error) {
+	t.Helper()
+	eventually(t, sessionPatience, func() error {
+		err := f()
+		if err != nil {
+			time.Sleep(30 * time.Millisecond) // eventually rests for three times as long
+		}
+		return err
+	})
+}
+
 // established waits until both sides report an established session.
 func (s *bgpSite) established(t testing.TB, routers ...*router) {
 	t.Helper()
 	for _, r := range routers {
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			n, err := r.boxSession(t.Context())
 			if err == nil && !n.Established() {
 				err = fmt.Errorf("%s says of the box: %+v", r.name, n)
 			}
 			return err
 		})
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			if n := s.neighbor(t, r.name); n.State != "Established" {
 				return fmt.Errorf("weir says of %s: %+v", r.name, n)
 			}
@@ -244,7 +256,7 @@ func have(t testing.TB, routers []*router, want ...string) time.Duration {
 	slices.Sort(want)
 	begin := time.Now()
 	for _, r := range routers {
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			got, err := r.prefixes(t.Context())
 			if err == nil && !slices.Equal(got, want) {
 				err = fmt.Errorf("%s has %s, want %s", r.name, brief(got), brief(want))
@@ -290,7 +302,7 @@ func (s *bgpSite) forwarding(t testing.TB) {
 	t.Helper()
 	for _, r := range s.routers[:2] {
 		for vip, box := range map[string]string{vip4: "10.1.0.1", vip6: "fd01::1"} {
-			eventually(t, sessionPatience, func() error {
+			becomes(t, func() error {
 				route, err := r.Machine().KernelRoute(t.Context(), hosts(vip)[0])
 				if err == nil && fmt.Sprint(route.Via) != "["+box+"]" {
 					err = fmt.Errorf("the kernel of %s leads to %s by %+v, want %s", r.name, vip, route, box)

@@ -115,7 +115,7 @@ communities = ["all"]
 // hearsPath waits until a router has a path with these attributes.
 func (s *bgpSite) hearsPath(t *testing.T, r *router, vip, want string) {
 	t.Helper()
-	eventually(t, sessionPatience, func() error {
+	becomes(t, func() error {
 		p, err := r.path(t.Context(), vip)
 		got := fmt.Sprintf("path %v pref %d med %d communities %v %v", p.ASPath, p.LocalPref, p.MED, p.Communities, p.LargeCommunities)
 		if err == nil && got != want {

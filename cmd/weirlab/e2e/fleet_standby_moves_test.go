@@ -68,7 +68,7 @@ func (p *pair) moves(t *testing.T) {
 		begin := time.Now()
 		one.box.Must(t, one.weir, "drain", "--all")
 		for _, r := range p.routers {
-			eventually(t, sessionPatience, func() error { return r.prefers(t.Context(), two, ofOne) })
+			becomes(t, func() error { return r.prefers(t.Context(), two, ofOne) })
 		}
 		figure(t, "weir drain --all: three routers prefer the other box after", time.Since(begin))
 		p.allPrefer(t, 1)
@@ -86,12 +86,12 @@ func (p *pair) moves(t *testing.T) {
 		preferred := p.preferred(t, ofOne...)
 		one.stop(t, syscall.SIGKILL)
 		for _, r := range p.routers {
-			eventually(t, sessionPatience, func() error { return r.hasSessions(t.Context(), 1) })
+			becomes(t, func() error { return r.hasSessions(t.Context(), 1) })
 		}
 		begin := time.Now()
 		one.start(t)
 		for _, r := range p.routers {
-			eventually(t, sessionPatience, func() error { return r.hasSessions(t.Context(), 2) })
+			becomes(t, func() error { return r.hasSessions(t.Context(), 2) })
 		}
 		if again := p.agreed(t, byMED); !maps.Equal(again, owners) {
 			t.Errorf("the owners were %v, and after a restart they are %v", owners, again)
@@ -106,7 +106,7 @@ func (p *pair) moves(t *testing.T) {
 		begin := time.Now()
 		// GoBGP goes on to prefer what it keeps for graceful restart: see package bgp.
 		for _, r := range p.routers[:2] {
-			eventually(t, sessionPatience, func() error { return r.prefers(t.Context(), two, pairVIPs) })
+			becomes(t, func() error { return r.prefers(t.Context(), two, pairVIPs) })
 			// sessionPatience is shorter than the restart time of two minutes.
 			figure(t, "power cut, hold_time = 6s, no BFD: "+r.name+" prefers the other box after", time.Since(begin))
 		}

@@ -84,7 +84,7 @@ func (p *pair) peer(t *testing.T, internal bool, standby, more string) {
 	}
 	p.beginWith(t, func(r *router) string { return twice(r.kind, p.side(t, r), p.addr(0, internal), p.addr(1, internal)) })
 	for _, r := range p.routers {
-		eventually(t, sessionPatience, func() error { return r.hasSessions(t.Context(), 2) })
+		becomes(t, func() error { return r.hasSessions(t.Context(), 2) })
 	}
 }
 
@@ -176,7 +176,7 @@ func (p *pair) agreed(t *testing.T, w way) map[string]int {
 	t.Helper()
 	var owners map[string]int
 	for i, r := range p.routers {
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			got, err := r.owners(t.Context(), p, w)
 			if err == nil && i > 0 && !maps.Equal(got, owners) {
 				err = fmt.Errorf("%s prefers %v, %s %v", r.name, got, p.routers[0].name, owners)
@@ -201,7 +201,7 @@ func (p *pair) leads(t *testing.T, vip string, box int) time.Duration {
 	want := fmt.Sprintf("[%s]", p.addr(box, strings.Contains(vip, ":")))
 	begin := time.Now()
 	for _, r := range p.routers[:2] {
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			route, err := r.Machine().KernelRoute(t.Context(), hosts(vip)[0])
 			if err == nil && fmt.Sprint(route.Via) != want {
 				err = fmt.Errorf("the kernel of %s sends packets for %s to %v, want %s", r.name, vip, route.Via, want)
@@ -218,7 +218,7 @@ func (p *pair) allPrefer(t *testing.T, box int) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	for _, r := range p.routers {
-		eventually(t, sessionPatience, func() error {
+		becomes(t, func() error {
 			paths, err := r.Paths(t.Context())
 			if err == nil && len(paths) != len(pairVIPs) {
 				err = fmt.Errorf("%s has %d paths, want %d: %+v", r.name, len(paths), len(pairVIPs), paths)
