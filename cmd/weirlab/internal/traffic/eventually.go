@@ -10,7 +10,7 @@ import (
 // after a call, in lengths of that call: a start of weir takes a tenth of a second of a box's processor,
 // which other boxes share.
 const (
-	pollBeat = 20 * time.Millisecond
+	pollBeat = 50 * time.Millisecond
 	pollRest = 3
 	maxRest  = time.Second
 )
