@@ -223,7 +223,7 @@ func clusterTwoStates(t *testing.T, s *land) {
 	p := s.proxy(t, s.prod, s.stage)
 	s.run(t, follows("", "prod"))
 	s.answers(t, at(calmVIP, 80), "web1")
-	c := startClients(t, s.client1, calmClients)
+	c := slowClients(t, s.client1, calmClients)
 	ops := s.ops(t)
 	p.takeTurns()
 	for range sized(2, 20) {
