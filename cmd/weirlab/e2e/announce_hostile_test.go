@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 // The villain has an address that is configured, and a range of others.
@@ -60,7 +62,7 @@ func hostileSpeaker(t *testing.T, e *edge) {
 	e.awaitRoutes(t, bothVIPs, 1)
 	b := &besieged{edge: e, box: s, pid: s.weirPid(t)}
 	watch := watchRoutes(t, e.Host("router"))
-	h := e.streamWeb(t)
+	h := e.streamWeb(t, traffic.DefaultBeat)
 	h.more(t, 50)
 	begin, before := time.Now(), s.rss(t)
 	for _, attack := range []struct {

@@ -63,9 +63,9 @@ func (e *edge) hammerWeb(t testing.TB) *load {
 	return startHammer(t, e.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
 }
 
-// streamWeb does so at the default beat, in stories without a withdrawal.
-func (e *edge) streamWeb(t testing.TB) *load {
-	return startLoad(t, e.client1, traffic.Options{Patience: 4 * time.Second}, at(vip4, 80), at(vip6, 80))
+// streamWeb does so at another beat, in stories without a withdrawal.
+func (e *edge) streamWeb(t testing.TB, beat time.Duration) *load {
+	return startLoad(t, e.client1, traffic.Options{Beat: beat, Patience: 4 * time.Second}, at(vip4, 80), at(vip6, 80))
 }
 
 // noRouteFor waits until so many attempts that began after an instant got the router's answer

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -131,7 +132,7 @@ func (u *unit) undisturbed(t *testing.T, what string, do func()) {
 	watch, begin := watchRoutes(t, u.Host("router")), time.Now()
 	far := hold(t, u.client2, at(vip4, 7000))
 	c := startClients(t, u.Host("near"), targets{[]string{at(vip4, 80)}, []string{echo4}, at(vip4, 7000)})
-	h := u.streamWeb(t) // systemd takes its time; TestAnnouncedWhenServed hammers over restarts
+	h := u.streamWeb(t, traffic.DefaultBeat) // systemd takes its time; TestAnnouncedWhenServed hammers over restarts
 	h.more(t, 20)
 	do()
 	h.more(t, 50)
@@ -397,7 +398,7 @@ func unitReboots(t *testing.T, u *unit) {
 	}()
 	watch, begin := watchRoutes(t, u.Host("router")), time.Now()
 	near := hold(t, u.Host("near"), at(vip4, 7000))
-	h := u.streamWeb(t)
+	h := u.streamWeb(t, traffic.DefaultBeat)
 	h.more(t, 50)
 	u.box.Must(t, "systemctl", "reboot")
 	u.awaitRoutes(t, bothVIPs, 2)
