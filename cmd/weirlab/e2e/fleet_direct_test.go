@@ -13,17 +13,17 @@ import (
 	"weir/cmd/weirlab/lab"
 )
 
-const (
-	directBoxes   = 5
-	directServers = 10
-)
+const directServers = 10
+
+// directBoxes are three in make test, and five in make soak.
+var directBoxes = sized(3, 5)
 
 // direct is the site of a fleet behind a router, with so many servers that have the VIPs and reply to
 // clients through the router:
 //
 //	client1 --\             /-- front1 -- box1 --\
 //	           lan -- router        ...           back -- web1 ... web10
-//	client2 --/          |  \-- front5 -- box5 --/  |
+//	client2 --/          |  \-- frontN -- boxN --/  |
 //	                     \-- 10.2.0.254 ------------/
 func direct() lab.Site {
 	p := edgeSite(directBoxes)
@@ -41,7 +41,7 @@ func direct() lab.Site {
 
 func directServer(i int) string { return fmt.Sprintf("web%d", 1+i) }
 
-// directFleet is five boxes that forward directly, and the connections through them.
+// directFleet are boxes that forward directly, and the connections through them.
 type directFleet struct {
 	*edge
 	kernel, fleet string // more of these tables
@@ -190,7 +190,7 @@ func (f *directFleet) servers(t *testing.T, name string, servers int) {
 	}
 }
 
-// TestDirectFleet has five boxes forward to ten servers that reply to the clients themselves. The router spreads
+// TestDirectFleet has directBoxes forward to ten servers that reply to the clients themselves. The router spreads
 // connections by their ports, and moves many to other boxes when the number of boxes changes. With equal tables of mh
 // any box forwards any packet to the same server. In make soak keepalived then does so on the same boxes.
 func TestDirectFleet(t *testing.T) {
@@ -219,7 +219,7 @@ func TestDirectFleet(t *testing.T) {
 		f.besideKeepalived(t, with.fleet != "")
 	}
 	_ = f.table.Flush()
-	t.Logf("five boxes, direct routing, %d servers:\n%s", directServers, table.String())
+	t.Logf("%d boxes, direct routing, %d servers:\n%s", directBoxes, directServers, table.String())
 }
 
 // openDirect boots the site. The router hashes ports, too.
@@ -265,13 +265,13 @@ func (f *directFleet) live(t *testing.T, synced bool) {
 	t.Helper()
 	f.awaitBoxes(t)
 	n := f.hold(t, synced, at(vip4, answering), at(vip6, answering))
-	if moved, cut := f.event(t, "one box dies", func() { f.cut(t, 5) }); len(cut) > 0 || !synced && len(moved) < n/directBoxes/2 {
+	if moved, cut := f.event(t, "one box dies", func() { f.cut(t, directBoxes) }); len(cut) > 0 || !synced && len(moved) < n/directBoxes/2 {
 		t.Errorf("one box of %d dies: %d connections were cut, and %d of %d moved", directBoxes, len(cut), len(moved), n)
 	}
-	f.unhurt(t, "one joins", func() { f.join(t, 5, directServers) })
-	four := f.boxes[3]
-	f.unhurt(t, "one drains", func() { four.box.Must(t, four.weir, "drain", "--all"); f.awaitBoxes(t, 4) })
-	f.unhurt(t, "it is undrained", func() { four.box.Must(t, four.weir, "undrain", "--all"); f.awaitBoxes(t) })
+	f.unhurt(t, "one joins", func() { f.join(t, directBoxes, directServers) })
+	other := f.boxes[directBoxes-2]
+	f.unhurt(t, "one drains", func() { other.box.Must(t, other.weir, "drain", "--all"); f.awaitBoxes(t, directBoxes-1) })
+	f.unhurt(t, "it is undrained", func() { other.box.Must(t, other.weir, "undrain", "--all"); f.awaitBoxes(t) })
 	f.servers(t, "a server is removed", directServers-1)
 	moved, cut := f.event(t, "another box dies without that server", func() { f.cut(t, 2) })
 	last := directServer(directServers - 1)
