@@ -43,7 +43,7 @@ func withdrawnWithoutBackends(t *testing.T, e *edge) {
 	e.awaitRoutes(t, bothVIPs, 1)
 	watch := watchRoutes(t, e.Host("router"))
 	h := e.hammerWeb(t)
-	h.more(t, 50)
+	h.more(t, 25)
 
 	ill := time.Now()
 	e.ail(http.StatusServiceUnavailable)
@@ -61,7 +61,7 @@ func withdrawnWithoutBackends(t *testing.T, e *edge) {
 		}
 		figure(t, fmt.Sprintf("backends are well again, reannounce_delay %s: route of %s is back after", holdDown, vip), back)
 	}
-	h.more(t, 50)
+	h.more(t, 25)
 	tries := h.Stop()
 	for _, vip := range bothVIPs {
 		rest, torn := apart(tries.To(at(vip, 80)), watch, ill, vip)

@@ -57,13 +57,13 @@ func (e *edge) reload(t testing.TB, services string) {
 	e.boxes[0].reload(t, peering(1, "", "")+services)
 }
 
-// hammerWeb strikes at the web service of both families. Attempts are patient: what
+// hammerWeb strikes at the web service of both families, in make soak at hammerBeat. Attempts are patient: what
 // is lost on the path is slow, and a packet to an address without a host fails.
 func (e *edge) hammerWeb(t testing.TB) *load {
-	return startHammer(t, e.client1, 4*time.Second, at(vip4, 80), at(vip6, 80))
+	return e.streamWeb(t, hammerBeat*time.Duration(sized(2, 1)))
 }
 
-// streamWeb does so at another beat, in stories without a withdrawal.
+// streamWeb does so at a beat, a slower one in stories without a withdrawal.
 func (e *edge) streamWeb(t testing.TB, beat time.Duration) *load {
 	return startLoad(t, e.client1, traffic.Options{Beat: beat, Patience: 4 * time.Second}, at(vip4, 80), at(vip6, 80))
 }
@@ -102,7 +102,7 @@ func announcedLast(t *testing.T, e *edge) {
 			e.onlyBox(t, service("web", ""))
 		}
 		e.awaitRoutes(t, bothVIPs, 1)
-		h.more(t, 200)
+		h.more(t, 100)
 		tries := h.Stop()
 		for _, vip := range bothVIPs {
 			up := watch.first(t, vip, true, begin)
@@ -126,7 +126,7 @@ func neverWithdrawn(t *testing.T, e *edge) {
 	e.awaitRoutes(t, bothVIPs, 1)
 	watch := watchRoutes(t, e.Host("router"))
 	h := e.hammerWeb(t)
-	h.more(t, 50)
+	h.more(t, 25)
 	begin := time.Now()
 	steps := []struct {
 		what string
@@ -141,15 +141,15 @@ func neverWithdrawn(t *testing.T, e *edge) {
 			e.reload(t, declared("web", bothVIPs, []string{"80:8080"}, nil, "scheduler = \"wrr\"", weighted([3]int{1, 0, 9})))
 		}},
 		{"as it was", func() { e.reload(t, service("web", "")) }},
-		{"weir ends and starts", func() { s.stop(t, syscall.SIGTERM); h.more(t, 50); s.start(t) }},
-		{"weir is killed and starts", func() { s.stop(t, syscall.SIGKILL); h.more(t, 50); s.start(t) }},
+		{"weir ends and starts", func() { s.stop(t, syscall.SIGTERM); h.more(t, 25); s.start(t) }},
+		{"weir is killed and starts", func() { s.stop(t, syscall.SIGKILL); h.more(t, 25); s.start(t) }},
 		{"audits", func() { s.auditOnce(t) }},
 	}
 	for _, step := range steps {
 		at := time.Now()
 		step.do()
 		e.connected(t, false, 1)
-		h.more(t, 50)
+		h.more(t, 25)
 		mustAllBeAnswered(t, step.what, h.Tries(), at, time.Time{})
 		for _, vip := range bothVIPs {
 			if n := watch.flaps(vip, at); n > 0 {
@@ -180,7 +180,7 @@ func withdrawnFirst(t *testing.T, e *edge) {
 		}
 		e.awaitRoutes(t, bothVIPs, 1)
 		h := e.hammerWeb(t)
-		h.more(t, 100)
+		h.more(t, 50)
 		begin := time.Now()
 		if how == "the service is removed" {
 			s.reload(t, cleanup+peering(1, "", "")+serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, ""))
