@@ -60,6 +60,8 @@ var benchKernels = []lab.Kernel{lab.UML, lab.KVM, lab.Qemu, lab.HostKernel}
 // scale is how much is measured.
 type scale struct {
 	sizes       []int // services
+	largest     bool  // no smaller one where a chapter treats all alike
+	paths       int   // how often new connections take each path
 	ports       int   // NodePort Services
 	rounds      int
 	connections int           // for one figure of the data path
@@ -81,11 +83,11 @@ type scale struct {
 // restTime is the period of kube-proxy's syncs, three times that of weir's audits.
 var (
 	fullScale = scale{
-		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, connections: 2000, exchanged: 10_000, transferred: 60_000_000, settle: 5 * time.Second, restTime: 30 * time.Second,
+		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, paths: 4, connections: 2000, exchanged: 10_000, transferred: 60_000_000, settle: 5 * time.Second, restTime: 30 * time.Second,
 		changesDuringAudits: 100, changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
 	}
 	shortScale = scale{
-		sizes: []int{20, 30}, ports: 15, rounds: 1, connections: 50, exchanged: 100, transferred: 800_000, settle: time.Second, restTime: time.Second,
+		sizes: []int{10, 20}, largest: true, ports: 15, rounds: 1, paths: 1, connections: 50, exchanged: 100, transferred: 800_000, settle: time.Second, restTime: time.Second,
 		changesDuringAudits: 2, changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
 	}
 )
@@ -112,6 +114,14 @@ type bench struct {
 	unmonitored bool // the kernel has no nlmon
 
 	least usage // of a weir with next to nothing to do
+}
+
+// alike are the sizes of a chapter that treats all alike, in ascending order.
+func alike(s scale, sizes ...int) []int {
+	if s.largest {
+		return sizes[len(sizes)-1:]
+	}
+	return sizes
 }
 
 // chapters are in the order that disturbs the later ones least.

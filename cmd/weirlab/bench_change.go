@@ -29,7 +29,7 @@ func (b *bench) change(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	for _, n := range append([]int{10}, b.sizes...) {
+	for _, n := range alike(b.scale, append([]int{10}, b.sizes...)...) {
 		b.report("change one backend of %s services", count(n))
 		if err := b.changeAmong(ctx, n, answer); err != nil {
 			return fmt.Errorf("%d services: %w", n, err)

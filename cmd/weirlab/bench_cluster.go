@@ -28,18 +28,18 @@ func (b clusterBench) cluster(ctx context.Context) error {
 			return err
 		}
 		var err error
-		if ours[n], err = b.visit(ctx, weir, n, b.changesOfWeir, n > few); err != nil {
+		if ours[n], err = b.visit(ctx, weir, n, b.changesOfWeir, n >= many); err != nil {
 			return err
 		}
 		changes := b.changesOfKubeProxy
 		switch {
 		case n > many:
 			continue // it would take ten minutes at least
-		case n > few:
+		case n >= many:
 			b.report("kube-proxy with %s Services: in user-mode Linux this takes two to four minutes", count(n))
 			changes = b.changesAmongMany
 		}
-		if theirs[n], err = b.visit(ctx, proxy, n, changes, n > few); err != nil {
+		if theirs[n], err = b.visit(ctx, proxy, n, changes, n >= many); err != nil {
 			return err
 		}
 	}
@@ -50,8 +50,9 @@ func (b clusterBench) cluster(ctx context.Context) error {
 		b.table.times(fmt.Sprintf("%s x %d: from the start until complete", count(most), perService), ours[most].all, peer, ours[many].all, 0)
 		b.restLines(most, ours[most], peer, ours[many])
 	}
-	b.changeLines(ours[few], theirs[few])
-	b.changeLines(ours[many], theirs[many])
+	for _, n := range slices.Compact([]int{few, many}) {
+		b.changeLines(ours[n], theirs[n])
+	}
 	if most > many {
 		b.changeLines(ours[most], theirs[many])
 	}

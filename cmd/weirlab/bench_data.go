@@ -25,7 +25,7 @@ func (b dataBench) data(ctx context.Context) error {
 	defer l.Close()
 	go hangUp(l)
 	runs := map[string][]latency{}
-	for range b.rounds + 2 {
+	for range b.paths {
 		for _, bed := range b.beds() {
 			if err := b.measure(ctx, bed, runs); err != nil {
 				return err

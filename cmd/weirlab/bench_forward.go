@@ -45,7 +45,7 @@ func (b *forwardBench) forward(ctx context.Context) error {
 	}
 	defer stop()
 	b.table.line("  processor time: the box's kernel with its softirqs, without its network cards")
-	for _, n := range []int{1, b.sizes[len(b.sizes)-1]} {
+	for _, n := range alike(b.scale, 1, b.sizes[len(b.sizes)-1]) {
 		ours := map[string]forwarded{}
 		for _, method := range forwardMethods {
 			weir, err := b.visit(ctx, method, n, b.byWeir(method, n))

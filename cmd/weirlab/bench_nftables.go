@@ -29,7 +29,7 @@ const (
 // tables measures weir in mode netfilter with nftables, and kube-proxy in nftables mode.
 func (b nftBench) tables(ctx context.Context) error {
 	weir, proxy := b.byWeirWith("netfilter", "rules = \"nftables\"\n"), b.byKubeProxy("nftables")
-	for _, n := range append([]int{10}, b.sizes...) {
+	for _, n := range alike(b.scale, append([]int{10}, b.sizes...)...) {
 		if err := b.populate(ctx, n, "ClusterIP"); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -25,11 +26,16 @@ func (b nodePortBench) nodePorts(ctx context.Context) error {
 	const few = 10
 	weir, dnat, proxy := b.byWeir("ipvs"), b.byWeir("netfilter"), b.byKubeProxy("iptables")
 	gates := map[string]map[int]gate{weir.name: {}, dnat.name: {}, proxy.name: {}}
+	shown := alike(b.scale, few, b.ports)
 	for _, n := range []int{few, b.ports} {
 		if err := b.populate(ctx, n, "NodePort"); err != nil {
 			return err
 		}
-		for _, e := range []engine{weir, dnat, proxy} {
+		engines := []engine{weir, dnat, proxy}
+		if !slices.Contains(shown, n) {
+			engines = engines[:1] // whether it has as many rules
+		}
+		for _, e := range engines {
 			g, err := b.gate(ctx, e, n)
 			if err != nil {
 				return fmt.Errorf("%s, %d Services: %w", e.name, n, err)
@@ -38,7 +44,7 @@ func (b nodePortBench) nodePorts(ctx context.Context) error {
 		}
 	}
 	for _, e := range []engine{weir, dnat} {
-		for _, n := range []int{few, b.ports} {
+		for _, n := range shown {
 			b.gateLines(e.name, gates[e.name][n], proxy.name, gates[proxy.name][n])
 		}
 	}

@@ -31,7 +31,7 @@ func limitFor(n int) float64 {
 type programBench struct{ *bench }
 
 func (b programBench) program(ctx context.Context) error {
-	for _, n := range b.sizes {
+	for _, n := range alike(b.scale, b.sizes...) {
 		b.report("program %s services", count(n))
 		addresses, err := b.programMany(ctx, n, "")
 		if err != nil {

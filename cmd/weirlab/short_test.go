@@ -60,9 +60,9 @@ func TestBenchShort(t *testing.T) {
 	if svg, err := os.ReadFile(plot); err != nil || bytes.Count(svg, []byte("grows as n^")) < 6 {
 		t.Errorf("the plot of growth: %v\n%s", err, svg)
 	}
-	mustMatch(t, out, `weir, client masqueraded`, `30 x 1, tunnel: connections per second`, `30 x 1, direct: bytes through the box`,
-		`20 x 10, VIPs by one route`, `30: up, by its check .*\n.* messages; programs run: 0\n`, `30: audit`,
-		`20: endpoint changed until reached`, `30: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `30 x 10, nftables: rules`, `50 addresses given`, `100 routes announced until in the router`)
+	mustMatch(t, out, `weir, client masqueraded`, `20 x 1, tunnel: connections per second`, `20 x 1, direct: bytes through the box`,
+		`20 x 10, VIPs by one route`, `20: up, by its check .*\n.* messages; programs run: 0\n`, `20: audit`,
+		`10: endpoint changed until reached`, `20: endpoint changed until reached`, `20: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `20 x 10, nftables: rules`, `50 addresses given`, `100 routes announced until in the router`)
 }
 
 // TestConformanceShort goes through the code of make conformance, with a few checks of kube-proxy.
