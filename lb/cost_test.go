@@ -79,6 +79,14 @@ func many(tb testing.TB, n, b int) (*Reconciler, []Service) {
 	return r, services
 }
 
+// benchmarked is n, or with -short a tenth of it: all of the code, and no figure that means much.
+func benchmarked(n int) int {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 func BenchmarkReconciler(b *testing.B) {
 	b.Run("first_sync_of_1000_services", func(b *testing.B) {
 		for b.Loop() {
@@ -114,9 +122,10 @@ func BenchmarkReconciler(b *testing.B) {
 			}
 		}
 	})
-	b.Run("marks_of_100000_checked_backends", func(b *testing.B) {
+	n := benchmarked(10_000)
+	b.Run(fmt.Sprintf("marks_of_%d_checked_backends", 10*n), func(b *testing.B) {
 		r, services := many(b, 1, 0)
-		for i := range 10_000 {
+		for i := range n {
 			svc := services[0]
 			svc.ID.Name, svc.CheckVIPs = fmt.Sprint("checked", i), true
 			svc.VIPs = []VIP{{Addr: netip.AddrFrom4([4]byte{100, 80, byte(i >> 8), byte(i)})}}
@@ -130,8 +139,8 @@ func BenchmarkReconciler(b *testing.B) {
 		if _, err := r.Sync(context.Background(), testNow); err != nil {
 			b.Fatal(err)
 		}
-		if n := len(CheckMarks(r)); n != 10_000 {
-			b.Fatalf("%d Services", n)
+		if marked := len(CheckMarks(r)); marked != n {
+			b.Fatalf("%d Services", marked)
 		}
 		svc, _ := r.catalog.Get(ServiceID{Source: "static", Name: "checked0"})
 		all := svc.Ports[0].Backends
@@ -146,9 +155,9 @@ func BenchmarkReconciler(b *testing.B) {
 			}
 		}
 	})
-	b.Run("plan_and_diff_10000x10", func(b *testing.B) {
+	b.Run(fmt.Sprintf("plan_and_diff_%dx10", n), func(b *testing.B) {
 		for b.Loop() {
-			many(b, 10_000, 10)
+			many(b, n, 10)
 		}
 	})
 }

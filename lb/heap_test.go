@@ -47,7 +47,7 @@ func manyOf(n, backends int, kind VIPKind) []Service {
 // of the garbage is the Observation. ClusterIPs have a member of SetLoopBack for each backend.
 func BenchmarkHeap(b *testing.B) {
 	const mib = 1 << 20
-	for _, n := range []int{1_000, 10_000} {
+	for _, n := range []int{benchmarked(1_000), benchmarked(10_000)} {
 		for _, kind := range []VIPKind{LoadBalancer, ClusterIP} {
 			b.Run(fmt.Sprintf("%s=%d", kind, n), func(b *testing.B) {
 				ctx := b.Context()
@@ -96,7 +96,7 @@ func BenchmarkHeap(b *testing.B) {
 
 // BenchmarkRefused is the first Sync where the kernel has no scheduler module.
 func BenchmarkRefused(b *testing.B) {
-	for _, n := range []int{1_000, 4_000} {
+	for _, n := range []int{benchmarked(1_000), benchmarked(4_000)} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			services := manyOf(n, 10, ClusterIP)
 			for b.Loop() {

@@ -127,8 +127,12 @@ func BenchmarkTCP5000(b *testing.B) {
 }
 
 // BenchmarkFirstResults checks 2,000 new backends, all of them one server in this process,
-// until each has a result.
+// until each has a result: 200 with -short.
 func BenchmarkFirstResults(b *testing.B) {
+	targets := 2000
+	if testing.Short() {
+		targets = 200
+	}
 	id := newIdentity(b)
 	const ok = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
 	for _, bb := range []struct {
@@ -142,7 +146,7 @@ func BenchmarkFirstResults(b *testing.B) {
 	} {
 		b.Run(string(bb.check.Kind), func(b *testing.B) {
 			bb.check.Interval, bb.check.Timeout, bb.check.Rise, bb.check.Fall = time.Hour, 5*time.Second, 1, 1
-			g := manyTargets(2000, bb.addr.Port(), bb.check)
+			g := manyTargets(targets, bb.addr.Port(), bb.check)
 			b.ReportAllocs()
 			for b.Loop() {
 				c := New(Options{})
