@@ -85,7 +85,7 @@ func (d *drillRun) run(ctx context.Context, out io.Writer) error {
 		rows, failed = append(rows, more...), append(failed, err)
 	}
 	fmt.Fprintf(out, "%s\n%s; weir with preempt_delay = %s, BFD 300 ms x 3.\n", d.place, drill.Beside, d.PreemptDelay())
-	fmt.Fprintf(out, "A new connection every %s, late if TCP had to send again, lost if not answered in %s.\n\n", drill.Beat, drill.Patience)
+	fmt.Fprintf(out, "A new connection every %s, late if TCP had to send again, lost if not answered in %s.\n\n", d.Beat(), drill.Patience)
 	drill.Print(out, rows)
 	if d.write != "" {
 		failed = append(failed, writeTable(d.write, "fleet.md", "make drill", d.place+".\n\n"+drill.Markdown(rows)))

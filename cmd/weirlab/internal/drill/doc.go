@@ -16,7 +16,7 @@
 // routes to others from the boxes via BGP. near requests the owner of an address continuously, and
 // counts all answers.
 //
-// The package uses weir only by its command and its configuration. The clients are those of package
+// The package uses weir only by its command, its configuration and its document of members. The clients are those of package
 // traffic. Times are of the monotonic clock.
 //
 // # What fails

@@ -39,6 +39,9 @@ func (o Options) loss() time.Duration {
 // PreemptDelay is weir's preempt_delay in the trials.
 func (o Options) PreemptDelay() time.Duration { return o.size().preemptDelay }
 
+// Beat is the time between two new connections.
+func (o Options) Beat() time.Duration { return o.size().beat }
+
 func (o Options) size() size {
 	if o.Short {
 		return short
@@ -135,7 +138,7 @@ func runAll(ctx context.Context, s *Site, all []setup, o Options) ([]Row, error)
 	return rows, errors.Join(failed...)
 }
 
-func runSetup(ctx context.Context, s *Site, how setup, o Options) (rows []Row, err error) {
+func runSetup(ctx context.Context, s *Site, how setup, o Options) ([]Row, error) {
 	out := o.Progress
 	if out == nil {
 		out = io.Discard
@@ -144,7 +147,8 @@ func runSetup(ctx context.Context, s *Site, how setup, o Options) (rows []Row, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", how, err)
 	}
-	defer func() { err = errors.Join(err, f.End(ctx)) }()
+	defer f.end()
+	var rows []Row
 	for _, sc := range scenes(how.mode, o) {
 		for _, e := range sc {
 			row, err := f.try(ctx, e)

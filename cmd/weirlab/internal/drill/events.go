@@ -49,10 +49,7 @@ func (t *trial) bootAll(ctx context.Context) error {
 }
 
 func (t *trial) bootOne(ctx context.Context, box int) error {
-	if err := t.boxes[box-1].Boot(ctx); err != nil {
-		return err
-	}
-	if err := t.prepare(ctx, box); err != nil {
+	if err := t.powered(ctx, box); err != nil {
 		return err
 	}
 	return t.app.start(ctx, box)

@@ -64,7 +64,7 @@ type Fleet struct {
 	progress io.Writer
 }
 
-// run starts a mode on all boxes of a site, where nothing else runs. End it.
+// run starts a mode on all boxes of a site, where nothing else runs, and boots those without power. end it.
 func (s *Site) run(ctx context.Context, how setup, progress io.Writer) (f *Fleet, err error) {
 	mode := how.mode
 	f = &Fleet{Site: s, Mode: mode, how: how, label: how.String(), progress: progress}
@@ -84,26 +84,25 @@ func (s *Site) run(ctx context.Context, how setup, progress io.Writer) (f *Fleet
 	if err != nil {
 		return nil, err
 	}
-	err = s.all(func(box int) error { return f.app.start(ctx, box) })
+	if err = s.all(func(box int) error { return s.powered(ctx, box) }); err == nil {
+		err = s.all(func(box int) error { return f.app.start(ctx, box) })
+	}
 	if err == nil {
 		err = f.steady(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.End(ctx))
+		f.end()
+		return nil, err
 	}
 	return f, nil
 }
 
-// End takes the mode off all boxes: their kernels are empty afterwards.
-func (f *Fleet) End(ctx context.Context) error {
+// end takes the mode off all boxes: they have no power afterwards.
+func (f *Fleet) end() {
 	f.owners.end()
-	return f.all(func(box int) error {
-		f.boxes[box-1].PowerCut()
-		if err := f.boxes[box-1].Boot(ctx); err != nil {
-			return err
-		}
-		return f.prepare(ctx, box)
-	})
+	for _, box := range f.boxes {
+		box.PowerCut()
+	}
 }
 
 // all does something on all boxes side by side.

@@ -117,6 +117,18 @@ func (s *Site) prepare(ctx context.Context, box int) error {
 	return err
 }
 
+// powered boots a box that has no power.
+func (s *Site) powered(ctx context.Context, box int) error {
+	m := s.boxes[box-1]
+	if _, err := m.Run(ctx, "true"); err == nil {
+		return nil
+	}
+	if err := m.Boot(ctx); err != nil {
+		return err
+	}
+	return s.prepare(ctx, box)
+}
+
 // Close takes the site down.
 func (s *Site) Close() {
 	for _, end := range s.ends {

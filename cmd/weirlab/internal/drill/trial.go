@@ -49,6 +49,7 @@ type event struct {
 // size is that of a trial.
 type size struct {
 	held         int
+	beat         time.Duration // between two new connections
 	before       time.Duration // under load before the event
 	preemptDelay time.Duration // of weir
 	apart        time.Duration // how long no message passes between boxes
@@ -58,14 +59,12 @@ type size struct {
 
 // preemptDelay of full trials is shorter than its default of 30 s, so that trials do not wait for it.
 var (
-	short = size{held: 8, before: 300 * time.Millisecond, preemptDelay: time.Second, apart: 4 * time.Second, linger: time.Second, drain: time.Second}
-	full  = size{held: 24, before: 1500 * time.Millisecond, preemptDelay: 3 * time.Second, apart: 8 * time.Second, linger: time.Minute, drain: 3 * time.Second}
+	short = size{held: 8, beat: 40 * time.Millisecond, before: 300 * time.Millisecond, preemptDelay: time.Second, apart: 4 * time.Second, linger: time.Second, drain: time.Second}
+	full  = size{held: 24, beat: 15 * time.Millisecond, before: 1500 * time.Millisecond, preemptDelay: 3 * time.Second, apart: 8 * time.Second, linger: time.Minute, drain: 3 * time.Second}
 )
 
 // The clients: one that makes new connections all the time, and some that hold one each.
 const (
-	// Beat is the time between two new connections.
-	Beat = 15 * time.Millisecond
 	// Patience is the time that a client waits for its answer. TCP sends its first packet again 1, 3 and 7
 	// seconds after it: a request lost with this was refused, or reached no box for seven seconds. A slow
 	// machine makes answers late, and not lost.
@@ -103,7 +102,7 @@ func (t *trial) run(ctx context.Context, e event, row *Row) (err error) {
 		return err
 	}
 	t.began = time.Now()
-	t.load = traffic.Start(ctx, traffic.Options{Ask: traffic.Echo(dial), Beat: Beat, Patience: Patience}, t.target())
+	t.load = traffic.Start(ctx, traffic.Options{Ask: traffic.Echo(dial), Beat: t.how.beat, Patience: Patience}, t.target())
 	defer t.load.Stop()
 	if err := traffic.Pause(ctx, t.how.before); err != nil {
 		return err
@@ -128,10 +127,10 @@ func (t *trial) run(ctx context.Context, e event, row *Row) (err error) {
 	return nil
 }
 
-// recovered waits until new connections have been answered for a while without a failure.
+// recovered waits until new connections have been answered for 600 ms without a failure.
 func (t *trial) recovered(ctx context.Context, limit time.Duration) bool {
 	_, err := traffic.Eventually(ctx, limit, func(context.Context) error {
-		if n := t.load.Row(t.acted); n < 40 {
+		if n := t.load.Row(t.acted); n < int(600*time.Millisecond/t.how.beat) {
 			return fmt.Errorf("%d answers in a row", n)
 		}
 		return nil

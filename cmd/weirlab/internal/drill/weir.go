@@ -236,7 +236,7 @@ func (w *weir) undrain(ctx context.Context, box int) error {
 	return err
 }
 
-// members is the part of `weir members -o json` that matters here.
+// members is the part of the daemon's document that matters here.
 type members struct {
 	Members []struct {
 		Name, Life, State, Reason, Version string
@@ -249,11 +249,13 @@ type members struct {
 }
 
 func (w *weir) members(ctx context.Context, box int) (doc members, err error) {
-	out, err := w.call(ctx, box, "members", "-o", "json")
-	if err != nil && out.Code > 1 || out.Stdout == "" {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	text, err := lab.Get(ctx, w.site.boxes[box-1], "unix", "/run/weir/weir.sock", "/members") // a start of weir would take 0.1 s of a processor
+	if err != nil {
 		return doc, err
 	}
-	return doc, json.Unmarshal([]byte(out.Stdout), &doc)
+	return doc, json.Unmarshal([]byte(text), &doc)
 }
 
 // ready: every box reports all members as alive and stable.
