@@ -16,7 +16,7 @@ import (
 
 // suspects are the tests that were once flaky, or had second chances: each must pass many times in a row.
 var suspects = []string{
-	"TestConformanceIPVS", "TestConformanceIptables", "TestLinuxPackageOnARealKernel", "TestLinuxPackageWithoutIPVS", "TestAnnouncedWhenServed", "TestAppliance",
+	"TestConformanceIPVS", "TestLinuxPackageOnARealKernel", "TestLinuxPackageWithoutIPVS", "TestAnnouncedWhenServed", "TestAppliance",
 	"TestAnnouncedByTwoBoxes", "TestDrift", "TestBGP", "TestCommand", "TestDrain", "TestFleetMembers", "TestDrillShort",
 }
 
