@@ -20,8 +20,8 @@ import (
 // behaves as a kernel does: random histories are applied to both, and after each step
 // both hold the same objects, and packets meet in the kernel the fate that Fake.Connect returns.
 
-// defaultHistories takes about ten seconds. WEIR_HISTORIES multiplies it.
-const defaultHistories = 80
+// defaultHistories takes about five seconds. WEIR_HISTORIES multiplies it.
+const defaultHistories = 40
 
 // perBox is the number of histories with the same static rules and addresses of the box.
 const perBox = 25

@@ -49,7 +49,7 @@ func soakStages(churn time.Duration, seeds string) []stage {
 			}
 			return s.fuzz(ctx, fuzzed{30 * time.Second, 10_000}, targets)
 		}},
-		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=20")},
+		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=40")},
 		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance.*|TestDifferential|TestChurn")},
 		{"old: all stories on 6.1, built here", 60 * time.Minute, e2e("uml-6.1", "", "TestConformance.*|TestDifferential|TestSharedBackends|TestChurn")},
 		{"conformance: five columns on 7", 15 * time.Minute, e2e("uml-new", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},

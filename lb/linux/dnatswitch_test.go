@@ -15,7 +15,7 @@ import (
 	"weir/lb"
 )
 
-// load opens new connections continuously. stop returns the number of answered ones, and all
+// load opens new connections one after the other, with a short rest. stop returns the number of answered ones, and all
 // others with start and duration.
 func (s *site) load(fe lb.Frontend) (stop func() (good int64, bad []string)) {
 	var good atomic.Int64
@@ -33,6 +33,7 @@ func (s *site) load(fe lb.Frontend) (stop func() (good int64, bad []string)) {
 				bad = append(bad, fmt.Sprintf("%s: %s, begun at %s, after %s", fe, got, began.Format("05.000"), time.Since(began)))
 				mu.Unlock()
 			}
+			time.Sleep(10 * time.Millisecond) // the box has one processor
 		}
 	})
 	return func() (int64, []string) { cancel(); all.Wait(); return good.Load(), bad }
@@ -94,7 +95,7 @@ func TestModesTakeOverWithoutAGap(t *testing.T) {
 			}
 		}
 		s.expectBackend(string(mode)+": no backend", "client", none, "connection refused")
-		for end := time.Now().Add(10 * time.Second); left > 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Second); left > 0 && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 			if left, err = k.ForgetOther(t.Context(), anyServer, false); err != nil {
 				t.Fatal(err)
 			}

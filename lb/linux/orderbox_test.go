@@ -20,7 +20,7 @@ import (
 )
 
 // Frontends with the same real servers, added in another order and with another history, map
-// 5,000 client ports to the same real servers. In the kernel's own order they don't.
+// 1,000 client ports to the same real servers. In the kernel's own order they don't.
 func TestMaglevOrder(t *testing.T) {
 	placeBackends(t)
 	for _, s := range lb.Sysctls([]lb.Family{lb.IPv4}) {
@@ -82,7 +82,7 @@ func maglevOrder(t *testing.T, n int) {
 	if orders[sorted] != orders[shuffled] || orders[sorted] != orders[history] {
 		t.Errorf("digests differ: %v", orders)
 	}
-	const ports, first = 5000, 10000
+	const ports, first = 1000, 10000
 	want := mapping(t, k, sorted, first, ports)
 	for name, f := range map[string]lb.Frontend{"added in another order": shuffled, "with another history": history} {
 		if same := agree(want, mapping(t, k, f, first, ports)); same != ports {
@@ -122,7 +122,7 @@ func repairOrder(t *testing.T, k *Kernel, raw, sorted lb.Frontend) {
 	if k.Orders()[raw] != k.Orders()[sorted] {
 		t.Error("it is not repaired")
 	}
-	const ports, first = 2000, 30000
+	const ports, first = 1000, 30000
 	if same := agree(mapping(t, k, sorted, first, ports), mapping(t, k, raw, first, ports)); same != ports {
 		t.Errorf("repaired: %d of %d", same, ports)
 	}
