@@ -52,6 +52,9 @@ func soakStages(churn time.Duration, seeds string) []stage {
 		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=40")},
 		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance.*|TestDifferential|TestChurn")},
 		{"old: all stories on 6.1, built here", 60 * time.Minute, e2e("uml-6.1", "", "TestConformance.*|TestDifferential|TestSharedBackends|TestChurn")},
+		{"qemu: Debian's kernel loses its power", 5 * time.Minute, func(ctx context.Context, s *stages) error {
+			return s.boxes(ctx, "uml-new", "^TestQemuBox$", "", []string{soaked}, "weir/cmd/weirlab/lab")
+		}},
 		{"conformance: five columns on 7", 15 * time.Minute, e2e("uml-new", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},
 		{"conformance-old: nftables on 6.1, built here", 30 * time.Minute, e2e("uml-6.1", exactly(nftablesColumns), "", "WEIR_CONFORMANCE=all")},
 		{"conformance-debian: iptables on Debian's binary of 6.1", 20 * time.Minute, e2e("uml-old", exactly(iptablesColumns), "", "WEIR_CONFORMANCE=all")},
