@@ -112,7 +112,7 @@ func takeCPUs(ctx context.Context, n int) (*lease, error) {
 }
 
 // tryCPUs leases a place on n of the allowed processors, those with the most free places, and returns nil if fewer have
-// one. The caller holds the queue: nobody else takes places meanwhile.
+// one. The caller holds the queue: no other lab takes places meanwhile.
 func tryCPUs(folder string, allowed []int, n int) (*lease, error) {
 	free := map[int][]*os.File{}
 	defer func() {
