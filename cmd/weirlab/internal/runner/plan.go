@@ -45,13 +45,6 @@ func (t Test) load() float64 {
 	return t.Used / t.Seconds
 }
 
-// busyLoad is the load from which a test waits for nothing but a processor.
-const busyLoad = 0.85
-
-// busy reports whether the test keeps one processor busy for as long as it runs: it compiles, emulates, or counts.
-// Such a test takes what others leave of the processors: it runs niced, beside tests that wait for routers and boxes.
-func (t Test) busy() bool { return t.Seconds > 0 && t.cores() == 1 && t.load() >= busyLoad }
-
 // order sorts tests for running: the longest first, so that no long one is left over at the end.
 func order(tests []Test) {
 	slices.SortStableFunc(tests, func(a, b Test) int {
@@ -61,9 +54,9 @@ func order(tests []Test) {
 
 // room is what tests use of a machine.
 type room struct {
+	tests  int
 	places int     // leases of labs
-	load   float64 // processors that tests keep busy, but for busy tests
-	busy   int     // busy tests
+	load   float64 // processors that are busy
 }
 
 // machine is what tests may use.
@@ -72,43 +65,27 @@ type machine struct {
 	processors int
 }
 
-// fullLoad is how much of a machine's processors tests may use together, by their averages, beside one busy
-// test. It is below 1, since tests take longer beside others, and then seem to use less of a processor: with 1.2
-// eight tests at a time came of it, and with 0.9 waits of some seconds for FRR or for a neighbour failed in one run
-// of four.
+// fullLoad is how much of a machine's processors tests may use together, by their averages, if there are more of
+// them than processors. It is below 1, since tests take longer beside others, and then seem to use less of a
+// processor: with 1.2 eight tests at a time came of it, and with 0.9 waits of some seconds for FRR or for a neighbour
+// failed in one run of four. Busy tests that run niced beside these were tried: they took what others need, and all
+// took twice the time of a processor.
 const fullLoad = 0.8
 
-func (r room) with(t Test) room    { return r.add(t, 1) }
-func (r room) without(t Test) room { return r.add(t, -1) }
+func (r room) with(t Test) room    { return room{r.tests + 1, r.places + t.cores(), r.load + t.load()} }
+func (r room) without(t Test) room { return room{r.tests - 1, r.places - t.cores(), r.load - t.load()} }
 
-func (r room) add(t Test, n int) room {
-	r.places += n * t.cores()
-	if t.busy() {
-		r.busy += n
-	} else {
-		r.load += float64(n) * t.load()
+// fits reports whether a machine has room. Each of a few tests may have a processor to itself.
+func (m machine) fits(r room) bool {
+	limit := float64(m.processors)
+	if r.tests > m.processors {
+		limit *= fullLoad
 	}
-	return r
-}
-
-// fits reports whether a test may begin beside those that use the machine. One that never fits runs by itself.
-func (m machine) fits(t Test, used room) bool {
-	sum := used.with(t)
-	switch {
-	case used.places == 0:
-		return true
-	case sum.places > m.places:
-		return false
-	case t.busy() && used.busy > 0: // two are two processors
-		return sum.load+float64(sum.busy) <= float64(m.processors)
-	case t.busy():
-		return true
-	default:
-		return sum.load+float64(max(sum.busy-1, 0)) <= fullLoad*float64(m.processors)
-	}
+	return r.places <= m.places && r.load <= limit
 }
 
 // next is the first of the tests that fits on a machine beside those that use it, and -1 if none does.
+// A test that never fits runs by itself.
 func next(tests []Test, used room, m machine) int {
-	return slices.IndexFunc(tests, func(t Test) bool { return m.fits(t, used) })
+	return slices.IndexFunc(tests, func(t Test) bool { return used.tests == 0 || m.fits(used.with(t)) })
 }

@@ -263,9 +263,6 @@ func (r *run) finish(result Result, again bool) {
 	}
 }
 
-// busyNice is how nice a busy test is to the others, see nice(1): beside one of these it has a tenth of a processor.
-const busyNice = "10"
-
 // grace is the time in which a test may print its results so far, when the run is ended.
 const grace = 30 * time.Second
 
@@ -280,11 +277,7 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 	defer log.close()
 	ctx, cancel := context.WithTimeout(ctx, r.Limit+time.Minute) // the test's own limit prints goroutines, before
 	defer cancel()
-	command := []string{p.Binary, "-test.run", "^" + regexp.QuoteMeta(t.Name) + "$", "-test.v", "-test.count=1", "-test.timeout", r.Limit.String()}
-	if t.busy() {
-		command = append([]string{"nice", "-n", busyNice}, command...)
-	}
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd := exec.CommandContext(ctx, p.Binary, "-test.run", "^"+regexp.QuoteMeta(t.Name)+"$", "-test.v", "-test.count=1", "-test.timeout", r.Limit.String())
 	cmd.Dir = p.Folder
 	cmd.Env = append(append(os.Environ(), r.Env...), lab.LeaseVariable+"="+leases, lab.KernelVariable+"="+p.Kernel)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -29,43 +29,37 @@ func TestOrderPutsLongTestsFirst(t *testing.T) {
 
 func TestNextFits(t *testing.T) {
 	two := machine{places: 4, processors: 2}
-	wide, busy := Test{Name: "wide", Cores: 2, Seconds: 10, Used: 8}, Test{Name: "busy", Cores: 1, Seconds: 10, Used: 10}
-	half, calm := Test{Name: "half", Cores: 1, Seconds: 10, Used: 6}, Test{Name: "calm", Cores: 1, Seconds: 10, Used: 2}
-	tests := []Test{wide, busy, half, calm}
+	tests := []Test{{Name: "wide", Cores: 2, Seconds: 10, Used: 8}, {Name: "busy", Cores: 1, Seconds: 10, Used: 10}, {Name: "calm", Cores: 1, Seconds: 10, Used: 2}}
 	for _, tc := range []struct {
 		name string
 		used room
 		want int
 	}{
 		{"an idle machine", room{}, 0},
-		{"one box runs, calm", room{1, 0.2, 0}, 0},
-		{"three boxes run: one place is left", room{3, 1.4, 0}, 1},
-		{"they and a busy test", room{3, 1, 1}, 2},
-		{"they and a busy test, much is used", room{3, 1.2, 1}, 3},
-		{"two busy tests", room{2, 0, 2}, 2},
-		{"a second busy test beside a calm one is too much", room{3, 0.2, 1}, 2},
-		{"all places are taken", room{4, 0.4, 0}, -1},
-		{"the processors are busy", room{2, 1.6, 1}, -1},
+		{"one box runs, calm", room{1, 1, 0.2}, 0},
+		{"one box runs, busy", room{1, 1, 1}, 0},
+		{"two are busy", room{2, 2, 2}, -1},
+		{"three boxes run", room{3, 3, 0.6}, 1},
+		{"three boxes run, one is busy", room{3, 3, 1.2}, 2},
+		{"all places are taken", room{4, 4, 0.4}, -1},
+		{"much is used by many", room{3, 3, 1.5}, -1},
 	} {
 		if got := next(tests, tc.used, two); got != tc.want {
 			t.Errorf("%s: test %d, want %d", tc.name, got, tc.want)
 		}
 	}
-	if got := next([]Test{busy}, room{1, 0, 1}, two); got != 0 {
+	if got := next(tests[1:2], room{1, 1, 1}, two); got != 0 {
 		t.Error("two busy tests don't get a processor each")
 	}
 	large := []Test{{Name: "large", Cores: 6, Seconds: 10, Used: 30}}
 	if got := next(large, room{}, two); got != 0 {
 		t.Error("a test that is larger than the machine never runs")
 	}
-	if got := next(large, room{1, 0.1, 0}, two); got != -1 {
+	if got := next(large, room{1, 1, 0.1}, two); got != -1 {
 		t.Error("a test that is larger than the machine runs beside another")
 	}
 	if got := (Test{Cores: 2}).load(); got != 2*unknownLoad {
 		t.Errorf("a test with two boxes that never ran: load %v", got)
-	}
-	if used := (room{}).with(busy).with(calm).without(busy).without(calm); used != (room{}) {
-		t.Errorf("tests that have ended use %+v", used)
 	}
 }
 
