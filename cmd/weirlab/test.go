@@ -164,15 +164,12 @@ var packagesWithout = []string{
 	"./cmd/weir/internal/config/load", "./cmd/weir/internal/fleet", "./cmd/weir/internal/fleet/message",
 }
 
-// packagesAtATime is how many packages' tests run side by side: most wait for timers and for sockets.
-const packagesAtATime = "-p=4"
-
 func unitStage(ctx context.Context, s *stages) error {
 	return errors.Join(
 		// The detector sleeps for a second at the end of each program otherwise. The lint stage runs vet, and
 		// the tests of the structure.
 		s.goTest(ctx, []string{"CGO_ENABLED=1", "GORACE=atexit_sleep_ms=100"}, slices.Concat(
-			[]string{"-race", packagesAtATime, "-vet=off", "-skip", exactly(append([]string{structureTests}, withoutDetector...))}, unitPackages)...),
-		s.goTest(ctx, nil, slices.Concat([]string{packagesAtATime, "-vet=off", "-run", exactly(withoutDetector)}, packagesWithout)...),
+			[]string{"-race", "-vet=off", "-skip", exactly(append([]string{structureTests}, withoutDetector...))}, unitPackages)...),
+		s.goTest(ctx, nil, slices.Concat([]string{"-vet=off", "-run", exactly(withoutDetector)}, packagesWithout)...),
 	)
 }
