@@ -22,7 +22,7 @@ func TestKillsOfARollout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
 	s.serveAll(t, 8080)
-	r := &rollout{site: s, services: sized(150, 1000), random: random(t)}
+	r := &rollout{site: s, services: sized(300, 1000), random: random(t)}
 	for i := range webs {
 		serveEcho(t, s.web(i+1), 7000)
 		serveUDP(t, s.web(i+1), 7000)
@@ -43,7 +43,7 @@ func TestKillsOfARollout(t *testing.T) {
 	reloads := r.undisturbed(t)
 	// The instants are random. If all kills of a run miss the writes, more follow.
 	partial, kills := 0, 0
-	for ; kills < sized(6, 200) || partial == 0 && kills < sized(40, 800); kills++ {
+	for ; kills < sized(10, 200) || partial == 0 && kills < sized(40, 800); kills++ {
 		when := r.instant([]time.Duration{reloads, starts}[kills%2])
 		if kills%2 == 0 {
 			r.running(t)
