@@ -37,8 +37,8 @@ var oldKernelTests = []string{
 // exactly is the regular expression for some names.
 func exactly(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
-// testStages are those of make test. The aim is 20 minutes together, on two idle cores where everything
-// is built. Two cores of an AMD EPYC take 23 to 31, nearly all of it processor time.
+// testStages are those of make test. The aim is 20 minutes together, on two idle cores where everything is built.
+// README.md has the measured times.
 func testStages() []stage {
 	return []stage{
 		{"compile all tests", 10 * time.Minute, compileStage},
