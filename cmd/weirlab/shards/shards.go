@@ -21,8 +21,8 @@ import (
 const inNamespace = "WEIR_SHARD"
 
 // Run runs all tests of a package in so many processes and returns what to exit with.
-// If the command line chooses among the tests, or asks for something else than tests,
-// Run is m.Run. The go command does not cache the result: it does not learn which files
+// If the command line chooses tests with -run, or asks for something else than tests,
+// Run is m.Run. Each process gets -skip. The go command does not cache the result: it does not learn which files
 // the processes have read.
 func Run(m *testing.M, processes int) int {
 	flag.Parse()
@@ -32,7 +32,7 @@ func Run(m *testing.M, processes int) int {
 			return 1
 		}
 	}
-	for _, name := range []string{"run", "skip", "list", "bench", "fuzz", "fuzzworker", "coverprofile", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace"} {
+	for _, name := range []string{"run", "list", "bench", "fuzz", "fuzzworker", "coverprofile", "cpuprofile", "memprofile", "blockprofile", "mutexprofile", "trace"} {
 		if f := flag.Lookup("test." + name); f != nil && f.Value.String() != f.DefValue {
 			return m.Run()
 		}
