@@ -23,7 +23,7 @@ CERTS       = /etc/ssl/certs/ca-certificates.crt
 # say prints the next step and its duration.
 say = @printf '\n== %s\n'
 
-.PHONY: all build package demo test conformance bench drill soak prove vet lint install clean
+.PHONY: all build package demo test conformance bench compare drill soak prove vet lint install clean
 
 all: build
 
@@ -62,9 +62,15 @@ conformance: install ## 90 checks of Kubernetes Services and random ones: weir i
 
 bench: FOR = bench
 bench: install ## measurements beside ipvsadm and kube-proxy, in one boot of a real kernel
-	$(say) 'weir beside ipvsadm and kube-proxy: 16 minutes'
+	$(say) 'weir beside ipvsadm and kube-proxy: 20 minutes'
 	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab bench $(ARGS)
-	go test -run xxx -bench . ./lb/ ./lb/health/
+	go test -run xxx -bench . ./lb/ ./lb/health/ ./bgp/ ./cmd/weir/internal/fleet/message/ ./cmd/weir/internal/metrics/
+
+# A commit to compare with. HEAD shows changes that are not committed.
+BASE = HEAD
+
+compare: | $(CERTS) ## Go's benchmarks here and at a commit, by benchstat; make compare BASE=HEAD^ ARGS="./lb --bench Reconciler"
+	go run ./cmd/weirlab compare '$(BASE)' $(ARGS)
 
 drill: FOR = drill
 drill: install ## failures in a fleet and their effect on clients, beside keepalived

@@ -69,8 +69,8 @@ func (b *sessions) event(number uint64, e *apiutil.WatchEventMessage_PeerEvent, 
 	case state != Established && s.State == Established:
 		b.down(s, e, at)
 	}
-	if why := refusal(e.Peer.State.DisconnectReason, s); why != "" && state != Established && s.State != Established {
-		b.fail(s, why, at)
+	if reason := refusal(e.Peer.State.DisconnectReason, s); reason != "" && state != Established && s.State != Established {
+		b.fail(s, reason, at)
 	}
 	s.State = state
 	if s.Range.IsValid() && state == Idle && e.Type == apiutil.PEER_EVENT_STATE {
@@ -135,21 +135,21 @@ func (b *sessions) down(s *session, e *apiutil.WatchEventMessage_PeerEvent, at t
 	// GoBGP would then reset the next session, and so on.
 	removed := e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_UNSPECIFIED // by weir, which has a new one
 	s.recreate = !s.Range.IsValid() && !overLimit && !removed && (s.BFD.Enabled || at.Sub(s.Since) >= b.recreateAfter)
-	why := s.Down
+	reason := s.Down
 	if !s.downKnown {
-		why = reason(e.Peer.State.DisconnectReason, s)
+		reason = silentEnd(e.Peer.State.DisconnectReason, s)
 	}
 	if overLimit {
-		why = tooMany(s)
+		reason = tooMany(s)
 	}
-	b.ended(s, why, at)
+	b.ended(s, reason, at)
 }
 
 // ended records the end of a session.
-func (b *sessions) ended(s *session, why string, at time.Time) {
+func (b *sessions) ended(s *session, reason string, at time.Time) {
 	s.Since, s.DownAt, s.Local = at, at, netip.AddrPort{}
 	s.Flaps++
-	s.Down, s.downKnown = why, false
+	s.Down, s.downKnown = reason, false
 	s.Prefixes = 0
 	s.ASN, s.Hold, s.Keepalive, s.Families = s.peer.ASN, s.peer.Hold, s.peer.Keepalive, s.peer.Families
 	b.logLine(s, slog.LevelWarn, "BGP session down", at, slog.String("reason", s.Down))
@@ -160,8 +160,8 @@ func tooMany(s *session) string {
 	return fmt.Sprintf("the router sent more than %d prefixes; tried again in %s", s.MaxPrefixes, prefixLimitPause)
 }
 
-// reason returns the reason why a session ended without a NOTIFICATION.
-func reason(r api.PeerState_DisconnectReason, s *session) string {
+// silentEnd returns the reason why a session ended without a NOTIFICATION.
+func silentEnd(r api.PeerState_DisconnectReason, s *session) string {
 	switch r {
 	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
 		return "the connection ended without a NOTIFICATION: the router restarts, or was cut off"
@@ -178,8 +178,8 @@ func reason(r api.PeerState_DisconnectReason, s *session) string {
 }
 
 // setDown records why there is no session, or will be none in a moment.
-func (s *session) setDown(why string, at time.Time) {
-	s.Down, s.DownAt, s.downKnown = why, at, true
+func (s *session) setDown(reason string, at time.Time) {
+	s.Down, s.DownAt, s.downKnown = reason, at, true
 }
 
 // cannotConnect records a connection that failed, unless the router has connected
@@ -217,14 +217,14 @@ func (b *sessions) connected(addr netip.Addr) {
 }
 
 // notification records a NOTIFICATION.
-func (b *sessions) notification(addr netip.Addr, sent bool, code, subcode uint8, why string) {
+func (b *sessions) notification(addr netip.Addr, sent bool, code, subcode uint8, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.of(addr)
 	if s == nil {
 		return
 	}
-	now, words := time.Now(), notification(code, subcode, why)
+	now, words := time.Now(), notification(code, subcode, reason)
 	down := "received NOTIFICATION: " + words
 	if sent {
 		s.Sent, down = words, "sent NOTIFICATION: "+words
@@ -264,11 +264,11 @@ func (b *sessions) malformed(addr netip.Addr, err string) {
 }
 
 // fail records why a session does not come up, and logs it if that is new.
-func (b *sessions) fail(s *session, why string, at time.Time) {
-	known := s.Down == why
-	s.setDown(why, at)
+func (b *sessions) fail(s *session, reason string, at time.Time) {
+	known := s.Down == reason
+	s.setDown(reason, at)
 	if !known {
-		b.logLine(s, slog.LevelWarn, "BGP session not established", at, slog.String("reason", why))
+		b.logLine(s, slog.LevelWarn, "BGP session not established", at, slog.String("reason", reason))
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 
 // notification describes a NOTIFICATION. text is the sender's message (RFC 9003), or
 // empty.
-func notification(code, subcode uint8, why string) string {
+func notification(code, subcode uint8, reason string) string {
 	name := codeNames[code]
 	if name == "" {
 		name = fmt.Sprintf("code %d", code)
@@ -36,8 +36,8 @@ func notification(code, subcode uint8, why string) string {
 	} else if subcode != 0 {
 		name += fmt.Sprintf(": subcode %d", subcode)
 	}
-	if why != "" {
-		name += fmt.Sprintf(" (%q)", why)
+	if reason != "" {
+		name += fmt.Sprintf(" (%q)", reason)
 	}
 	return name
 }

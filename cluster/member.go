@@ -37,7 +37,7 @@ type Member struct {
 	// ProcessDown is a member that is Suspect or Dead while its box is up: the kernel of
 	// that box refuses connections to the member's port, and still forwards.
 	// ProcessDownSince is the first ping without an answer. It ends when the member
-	// answers, when its box no longer answers, or after a minute.
+	// answers, when its box no longer answers, or after MaxRestartGrace.
 	ProcessDown      bool
 	ProcessDownSince time.Time
 }

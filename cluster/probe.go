@@ -12,16 +12,19 @@ import (
 )
 
 const (
-	// maxMissed is how many pings must stay unanswered before a member is Suspect. After
-	// a stop of this process itself (SIGSTOP, a paused guest) at most one ping looks lost,
-	// so there must be two.
+	// maxMissed is how many pings must stay unanswered before a member is Suspect, and how many
+	// connections before a box without its process counts as gone. After a stop of this process
+	// itself (SIGSTOP, a paused guest) at most one looks lost, so there must be two.
 	maxMissed = 2
 	// connectEvery is the interval at which members that are Suspect or Dead are probed
 	// by TCP, and connectTimeout the time for an answer.
 	connectEvery, connectTimeout = 500 * time.Millisecond, 500 * time.Millisecond
-	// connectFor is how long that goes on after the first missed ping. Later the member
-	// is only joined, like any other.
+	// connectFor is how long that goes on after the first missed ping. Later the member is only
+	// joined, like any other.
 	connectFor = time.Minute
+	// MaxRestartGrace is the maximum of fleet.restart_grace. For so long members are probed that
+	// have answered without their process.
+	MaxRestartGrace = 10 * time.Minute
 	// maxProbes bounds the probes at a time.
 	maxProbes = 64
 )
@@ -79,8 +82,11 @@ func (p prober) due(now time.Time) []probe {
 		if m.Name == p.cfg.Name || m.probing || m.Life == Left {
 			continue
 		}
-		doubtful := m.doubtful()
-		if doubtful && now.Sub(m.missedSince) > connectFor {
+		doubtful, limit := m.doubtful(), connectFor
+		if m.ProcessDownSince.Equal(m.missedSince) { // it has answered since, perhaps not the last time
+			limit = MaxRestartGrace
+		}
+		if doubtful && now.Sub(m.missedSince) > limit {
 			if m.ProcessDown {
 				m.ProcessDown = false
 				signal(p.changed)
@@ -133,11 +139,18 @@ func (p prober) probe(ctx context.Context, one probe) {
 
 // connected records the result of a connection to a silent member. It reports whether
 // ProcessDown has changed. A connection that succeeds changes nothing: a process that is
-// back announces itself.
+// back announces itself. A single one without an answer changes nothing either: a busy box,
+// or this one, may be late.
 func (m *entry) connected(err error) (changed bool) {
 	down := m.ProcessDown
-	if err != nil {
-		down = errors.Is(err, syscall.ECONNREFUSED)
+	switch {
+	case err == nil:
+		m.unreached = 0
+	case errors.Is(err, syscall.ECONNREFUSED):
+		m.unreached, down = 0, true
+	default:
+		m.unreached++
+		down = down && m.unreached < maxMissed
 	}
 	if down == m.ProcessDown {
 		return false

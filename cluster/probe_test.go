@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -85,6 +86,32 @@ func TestPowerFailsWhileTheProcessIsDown(t *testing.T) {
 	})
 }
 
+// A busy box answers one connection too late while its process restarts: it still forwards, and must
+// not lose its VIPs for that.
+func TestALateRefusalLeavesTheBoxUp(t *testing.T) {
+	t.Parallel()
+	m := &entry{Member: Member{Name: "b", Life: Dead}, missedSince: time.Now()}
+	for i, one := range []struct {
+		result        error
+		down, changed bool
+	}{
+		{context.DeadlineExceeded, false, false}, // nothing is known about the box yet
+		{syscall.ECONNREFUSED, true, true},
+		{context.DeadlineExceeded, true, false},
+		{syscall.ECONNREFUSED, true, false},
+		{context.DeadlineExceeded, true, false},
+		{nil, true, false},
+		{context.DeadlineExceeded, true, false},
+		{context.DeadlineExceeded, false, true}, // two in a row
+		{context.DeadlineExceeded, false, false},
+		{syscall.ECONNREFUSED, true, true},
+	} {
+		if changed := m.connected(one.result); m.ProcessDown != one.down || changed != one.changed {
+			t.Errorf("connection %d (%v): its process is down: %v, changed: %v", i, one.result, m.ProcessDown, changed)
+		}
+	}
+}
+
 func TestAConnectionIsNoMessage(t *testing.T) {
 	t.Parallel()
 	a := run(t, config(t, "a"))
@@ -146,12 +173,12 @@ func TestASilentConnectionIsNoMessage(t *testing.T) {
 	}
 }
 
-func TestAMemberIsProbedOnceAtATimeAndForAMinute(t *testing.T) {
+func TestAMemberIsProbedOnceAtATimeAndForMinutes(t *testing.T) {
 	t.Parallel()
 	f, err := New(config(t, "a"), quiet())
 	must(t, err)
 	now := time.Now()
-	m := &entry{Member: Member{Name: "b", Addr: free(t), Life: Dead, ProcessDown: true}, missedSince: now}
+	m := &entry{Member: Member{Name: "b", Addr: free(t), Life: Dead, ProcessDown: true, ProcessDownSince: now}, missedSince: now}
 	f.table.members["b"] = m
 	due := prober{f, nil, time.Second}.due
 	if got := due(now); len(got) != 1 || got[0].ping {
@@ -164,9 +191,22 @@ func TestAMemberIsProbedOnceAtATimeAndForAMinute(t *testing.T) {
 	if got := due(now.Add(time.Second)); len(got) != 1 {
 		t.Errorf("not again: %+v", got)
 	}
+	// restart_grace may be as long as MaxRestartGrace.
 	m.probing = false
-	if got := due(now.Add(connectFor + time.Second)); got != nil || m.ProcessDown {
+	if got := due(now.Add(MaxRestartGrace - time.Second)); len(got) != 1 || !m.ProcessDown {
+		t.Errorf("its box still forwards: %+v, %+v", got, m)
+	}
+	m.probing = false
+	if got := due(now.Add(MaxRestartGrace + time.Second)); got != nil || m.ProcessDown {
 		t.Errorf("for ever: %+v, %+v", got, m)
+	}
+	m.probed = now // it has no process for sure, and was late twice
+	if got := due(now.Add(connectFor + time.Second)); len(got) != 1 {
+		t.Errorf("a box that was late is not probed any more")
+	}
+	m.probing, m.probed, m.ProcessDownSince = false, now, time.Time{}
+	if got := due(now.Add(connectFor + time.Second)); got != nil {
+		t.Errorf("a box that is gone is probed on: %+v", got)
 	}
 }
 

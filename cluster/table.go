@@ -30,6 +30,7 @@ type entry struct {
 	digests     []partDigest // of the parts of Message
 	missed      int          // pings without an answer
 	missedSince time.Time    // the first of them
+	unreached   int          // connections without an answer, in a row
 	probed      time.Time    // the last probe
 	probing     bool         // a probe is running
 }

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -32,12 +33,24 @@ func TestAccessErrors(t *testing.T) {
 		{"a context that is not there", kubeconfigFor(t, "https://192.0.2.1", ""), "x", `there is no context "x"`},
 		{"a program", kubeconfigFor(t, "https://192.0.2.1", "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}"), "", `the program "aws", and weir runs no programs`},
 		{"a plugin", kubeconfigFor(t, "https://192.0.2.1", "auth-provider: {name: oidc}"), "", `the plugin "oidc", which weir does not have`},
+		{"a password in the URL", kubeconfigFor(t, "https://admin:secret@192.0.2.1", ""), "", "write username and password of the user"},
 		{"a token file that is not there", kubeconfigFor(t, "https://192.0.2.1", "tokenFile: t"), "", "no such file"},
 		{"a certificate that is not there", kubeconfigFor(t, "https://192.0.2.1", "client-certificate: c, client-key: k"), "", "no such file"},
 	} {
 		_, err := readAccess(Config{Kubeconfig: tc.file, Context: tc.context})
-		if err == nil || !strings.Contains(err.Error(), tc.want) {
+		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestOnlyAUserIsRefusedInAURL(t *testing.T) {
+	for server, want := range map[string]bool{
+		"https://192.0.2.1:6443": false, "192.0.2.1:6443": false, "https://proxy.example.com/clusters/me@example.com": false,
+		"https://admin@192.0.2.1": true, "admin:secret@192.0.2.1:6443": true, "https://admin:a b@192.0.2.1": true,
+	} {
+		if got := hasUser(server); got != want {
+			t.Errorf("%s has a user: %v, want %v", server, got, want)
 		}
 	}
 }
@@ -81,16 +94,17 @@ func TestNewCredentialsAreJudged(t *testing.T) {
 		}
 	}
 	// The configuration may name a file that comes later.
-	var log strings.Builder
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	c := New(testConfig(file), slog.New(slog.NewTextHandler(&log, nil)))
-	c.conn.timing.poll = time.Millisecond
-	time.AfterFunc(10*time.Millisecond, func() { writeKubeconfig(t, file, "http://192.0.2.2", "") })
-	late, _ := c.conn.connect(t.Context(), [sha256.Size]byte{})
-	late.close()
-	if !strings.Contains(log.String(), "has no TLS") {
-		t.Errorf("a file that comes later: the log has %q", &log)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		c := New(testConfig(file), slog.New(slog.NewTextHandler(&log, nil)))
+		time.AfterFunc(10*time.Second, func() { writeKubeconfig(t, file, "http://192.0.2.2", "") })
+		late, _ := c.conn.connect(t.Context(), [sha256.Size]byte{})
+		late.close()
+		if !strings.Contains(log.String(), "has no TLS") {
+			t.Errorf("a file that comes later: the log has %q", &log)
+		}
+	})
 }
 
 // TestAccessChangesWithEveryFile changes each file that a kubeconfig names. A token's is

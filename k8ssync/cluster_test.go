@@ -231,6 +231,16 @@ func TestOnlyConfiguredNamespaces(t *testing.T) {
 	}
 }
 
+// limitServices has a cluster keep n Services, and half as many of a namespace.
+func limitServices(c *Cluster, n int) {
+	limit := most
+	limit.services = n
+	for _, f := range c.conn.feeds {
+		f.limit = limit
+	}
+	c.store.live = newObjects(limit)
+}
+
 func TestClusterBeyondTheLimitsIsServedInPart(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		s := newAPIServer(t)
@@ -240,12 +250,7 @@ func TestClusterBeyondTheLimitsIsServedInPart(t *testing.T) {
 		}
 		s.put(testNode("n1", "192.0.2.1"))
 		c := testCluster(t, s)
-		limit := most
-		limit.services = 10 // of a namespace half as many
-		for _, f := range c.conn.feeds {
-			f.limit = limit
-		}
-		c.store.live = newObjects(limit)
+		limitServices(c, 10)
 		run(t, c)
 		if u := next(t, c); len(u.Put) != 5 {
 			t.Errorf("%d Services, want 5", len(u.Put))
@@ -256,6 +261,40 @@ func TestClusterBeyondTheLimitsIsServedInPart(t *testing.T) {
 			s.remove(testService(fmt.Sprintf("s%d", i), ""))
 		}
 		eventually(t, "all that fits", func() bool { return c.Status().Objects["services"] == 3 && c.Status().Error == "" })
+	}
+}
+
+// A list that takes longer than the checks for room is not cut off because it leaves out objects.
+func TestSlowListBeyondTheLimitsIsReadOnce(t *testing.T) {
+	s := newAPIServer(t)
+	for i := range 10 {
+		s.put(testService(fmt.Sprintf("s%d", i), fmt.Sprintf("10.96.1.%d", i)))
+	}
+	s.put(testNode("n1", "192.0.2.1"))
+	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("watch") == "" || !strings.HasSuffix(r.URL.Path, "/services") {
+			return false
+		}
+		s.mu.Lock()
+		services, at := s.matching("services", ""), s.version
+		s.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		for _, o := range services {
+			writeEvent(w, "ADDED", o)
+			time.Sleep(impatient.poll)
+		}
+		writeEvent(w, "BOOKMARK", bookmark("services", at, true))
+		<-r.Context().Done()
+		return true
+	})
+	c := testCluster(t, s)
+	limitServices(c, 10)
+	run(t, c)
+	if u := next(t, c); len(u.Put) != 5 {
+		t.Errorf("%d Services, want 5", len(u.Put))
+	}
+	if n := s.requests("watch services"); n != 1 {
+		t.Errorf("%d lists of Services, want 1", n)
 	}
 }
 
@@ -273,12 +312,7 @@ func TestFirstNamespacesOfAListDoNotFillIt(t *testing.T) {
 		}
 		s.put(testNode("n1", "192.0.2.1"))
 		c := testCluster(t, s)
-		limit := most
-		limit.services = 12
-		for _, f := range c.conn.feeds {
-			f.limit = limit
-		}
-		c.store.live = newObjects(limit)
+		limitServices(c, 12)
 		run(t, c)
 		count := map[string]int{}
 		for _, svc := range next(t, c).Put {

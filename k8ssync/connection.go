@@ -88,9 +88,17 @@ func (c *connection) connect(ctx context.Context, sum [sha256.Size]byte) (*clien
 	}
 }
 
-// hasRoom reports whether a limit left out objects which would fit now.
+// hasRoom reports whether a limit left out objects which would fit now. While a list comes this is unknown: the
+// store does not have its objects yet, and another list would cut off this one.
 func (c *connection) hasRoom() bool {
-	full := slices.ContainsFunc(c.feeds, func(f *feed) bool { return f.current().full != "" })
+	full := false
+	for _, f := range c.feeds {
+		s := f.current()
+		if s.listing {
+			return false
+		}
+		full = full || s.full != ""
+	}
 	return full && c.store.hasRoom()
 }
 

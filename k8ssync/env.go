@@ -31,6 +31,7 @@ type env struct {
 	services   map[key]claims
 	clusterIPs map[netip.Addr]int          // by the number of Services
 	wanted     map[netip.Addr]map[key]bool // by Services, as another VIP
+	unlisted   map[key]bool                // Services with an address that permitsIngress does not permit
 }
 
 // claims are the addresses of a Service.
@@ -39,7 +40,7 @@ type claims struct {
 }
 
 func newEnv(cfg *Config) *env {
-	e := &env{cfg: cfg, refused: cfg.Refused, provided: cfg.Provided, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}}
+	e := &env{cfg: cfg, refused: cfg.Refused, provided: cfg.Provided, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}, unlisted: map[key]bool{}}
 	e.setNodes(nil)
 	return e
 }
@@ -75,6 +76,10 @@ func (e *env) putService(k key, svc *service) []key {
 	e.services[k] = now
 	if svc == nil {
 		delete(e.services, k)
+	}
+	delete(e.unlisted, k)
+	if svc != nil && slices.ContainsFunc(svc.Ingress, func(a netip.Addr) bool { return !e.permitsIngress(a, svc) }) {
+		e.unlisted[k] = true
 	}
 	for _, a := range was.others {
 		delete(e.wanted[a], k)
@@ -189,21 +194,28 @@ func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 	return ""
 }
 
-// refusesIngress returns why an address in the status of a Service is not served as its load
-// balancer's, with the solution. A node serves what any controller writes, as kube-proxy does.
-// A box outside the cluster serves only what its operator permits: by a pool, or a list. An
-// address that weir has assigned stays when its pool changes.
+// refusesIngress returns why permitsIngress does not permit an address, with the solution; ""
+// if it does.
 func (e *env) refusesIngress(a netip.Addr, svc *service) string {
 	switch {
-	case e.configured(a):
+	case e.permitsIngress(a, svc):
 		return ""
 	case len(e.cfg.LoadBalancerRanges) > 0:
 		return fmt.Sprintf("load_balancer_ranges of cluster %s do not contain it: only the operator can add it there", e.cfg.Name)
-	case e.onNode() || svc.Condition != (condition{}) && e.provided.serves(svc.LoadBalancerClass):
-		return ""
 	}
 	return fmt.Sprintf("another controller has assigned it, and neither a pool nor load_balancer_ranges of cluster %s contain it: "+
 		"only the operator can add it there, or exclude the Service with load_balancer_classes", e.cfg.Name)
+}
+
+// permitsIngress reports whether an address in the status of a Service is served as its load
+// balancer's. A node serves what any controller writes, as kube-proxy does. A box outside the
+// cluster serves only what its operator permits: by a pool, or a list. An address that weir
+// has assigned stays when its pool changes.
+func (e *env) permitsIngress(a netip.Addr, svc *service) bool {
+	if len(e.cfg.LoadBalancerRanges) > 0 {
+		return e.configured(a)
+	}
+	return e.onNode() || e.configured(a) || svc.Condition != (condition{}) && e.provided.serves(svc.LoadBalancerClass)
 }
 
 // configured reports whether the configuration has an address as one of load balancers.

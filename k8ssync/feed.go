@@ -39,11 +39,12 @@ type feed struct {
 
 // feedState is the state of a feed.
 type feedState struct {
-	listed, watching bool
-	server           string // that was listed last
-	client           *client
-	lists            uint64
-	contact          time.Time // of the last answer or event
+	// listing is set from the request of a list to its end or failure.
+	listed, listing, watching bool
+	server                    string // that was listed last
+	client                    *client
+	lists                     uint64
+	contact                   time.Time // of the last answer or event
 	// err is the error that stops the feed, unreadable is of an object that was left
 	// out, and full names the limit that is exceeded, so that objects are left out.
 	err, unreadable error
@@ -102,6 +103,9 @@ func (f *feed) set(change func(*feedState)) {
 	change(&f.state)
 }
 
+// setListing records whether a list is on its way.
+func (f *feed) setListing(on bool) { f.set(func(s *feedState) { s.listing = on }) }
+
 func (f *feed) contacted() { f.set(func(s *feedState) { s.contact = time.Now() }) }
 
 func (f *feed) opened() {
@@ -110,7 +114,7 @@ func (f *feed) opened() {
 }
 
 func (f *feed) broken(err error) {
-	f.set(func(s *feedState) { s.watching, s.err = false, err })
+	f.set(func(s *feedState) { s.watching, s.listing, s.err = false, false, err })
 	f.changed(false)
 }
 
@@ -212,7 +216,7 @@ func (f *feed) Replace(list []any, resourceVersion string) error {
 	}
 	f.known = version(resourceVersion)
 	f.set(func(s *feedState) {
-		s.listed, s.lists = true, s.lists+1
+		s.listed, s.listing, s.lists = true, false, s.lists+1
 		if s.client != nil {
 			s.server = s.client.server
 		}

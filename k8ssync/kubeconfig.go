@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -76,5 +77,18 @@ func clusterOf(data []byte, context string) (*api.Cluster, error) {
 	if cluster.Server == "" {
 		return nil, fmt.Errorf("cluster %q has no server", ctx.Cluster)
 	}
+	if hasUser(cluster.Server) { // status, logs and the snapshot show the URL
+		return nil, fmt.Errorf("the server of cluster %q has a user in its URL, which logs and status would show with its password: "+
+			"write username and password of the user in the kubeconfig", ctx.Cluster)
+	}
 	return cluster, nil
+}
+
+// hasUser reports whether the URL of a server has a user, perhaps with a password. client-go takes a URL without a scheme.
+func hasUser(server string) bool {
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
+	}
+	u, err := url.Parse(server)
+	return err == nil && u.User != nil || err != nil && strings.Contains(server, "@")
 }

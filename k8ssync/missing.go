@@ -37,13 +37,14 @@ func (e *env) missing(o *objects) map[string][]netip.Prefix {
 	}
 	seen.to(out, endpointRanges)
 	if seen = (ranges{}); e.cfg.Kinds[lb.LoadBalancer] && len(e.cfg.LoadBalancerRanges) == 0 {
-		for k, svc := range o.services {
+		for k := range e.unlisted {
+			svc := o.services[k]
 			t := translator{svc: svc, env: e}
 			if svc.Type != "LoadBalancer" || !t.served() || !t.ofClass() {
 				continue
 			}
 			for _, a := range svc.Ingress {
-				if e.refuses(a, lb.LoadBalancer, k) == "" && e.refusesIngress(a, svc) != "" {
+				if !e.permitsIngress(a, svc) && e.refuses(a, lb.LoadBalancer, k) == "" {
 					seen.add(a, 24)
 				}
 			}

@@ -45,7 +45,7 @@ type service struct {
 	ClusterIPs  []netip.Addr
 	ExternalIPs []netip.Addr
 	// Ingress are the addresses in status.loadBalancer with ipMode VIP or none, Proxied
-	// those with ipMode Proxy. Named is that there are host names.
+	// those with ipMode Proxy. Named reports whether there are host names.
 	Ingress, Proxied []netip.Addr
 	Named            bool
 	// Condition is weir's own in status.conditions.
@@ -63,7 +63,7 @@ type service struct {
 	InternalLocal       bool // internalTrafficPolicy
 	AffinitySeconds     int  // sessionAffinity ClientIP; 0 is None
 	HealthCheckNodePort uint16
-	// SourceRanges are spec.loadBalancerSourceRanges; Restricted is that there are any,
+	// SourceRanges are spec.loadBalancerSourceRanges; Restricted reports whether there are any,
 	// even if none could be read.
 	SourceRanges []netip.Prefix
 	Restricted   bool

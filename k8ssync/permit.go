@@ -23,8 +23,8 @@ import (
 // refusesEndpoint returns why an endpoint of a Service can't be used, with the solution; ""
 // if it can.
 func (e *env) refusesEndpoint(ep endpoint, of key) string {
-	if why := e.refusesTarget(ep.Addr, of); why != "" {
-		return why
+	if reason := e.refusesTarget(ep.Addr, of); reason != "" {
+		return reason
 	}
 	if e.cfg.RequirePodBacked && !ep.Pod && of != kubernetesService {
 		return fmt.Sprintf("its targetRef is no Pod of namespace %.64q, and cluster %s has require_pod_backed: "+
@@ -74,12 +74,12 @@ func (t *translator) permitEndpoints() {
 		}
 		rest := *s
 		rest.Endpoints = slices.DeleteFunc(slices.Clone(s.Endpoints), func(e endpoint) bool {
-			why := t.env.refusesEndpoint(e, t.svc.key)
-			if why != "" && !noted[e.Addr] {
+			reason := t.env.refusesEndpoint(e, t.svc.key)
+			if reason != "" && !noted[e.Addr] {
 				noted[e.Addr] = true
-				t.note(lb.NotAllowed, "endpoint %s of EndpointSlice %s is not used: %s", e.Addr, s.Name, why)
+				t.note(lb.NotAllowed, "endpoint %s of EndpointSlice %s is not used: %s", e.Addr, s.Name, reason)
 			}
-			return why != ""
+			return reason != ""
 		})
 		from[i] = &rest
 	}

@@ -60,8 +60,8 @@ func TestEndpointsThatMayNotBe(t *testing.T) {
 	} {
 		e := world(c.cfg)
 		e.refused = refused
-		if why := e.refusesTarget(netip.MustParseAddr(c.addr), key{"shop", "web"}); (why == "") != (c.want == "") || !strings.Contains(why, c.want) {
-			t.Errorf("%s: %q, want %q", c.name, why, c.want)
+		if reason := e.refusesTarget(netip.MustParseAddr(c.addr), key{"shop", "web"}); (reason == "") != (c.want == "") || !strings.Contains(reason, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, reason, c.want)
 		}
 	}
 }
@@ -82,26 +82,45 @@ func TestMissingKeys(t *testing.T) {
 	}
 	check("Nodes with pod CIDRs", map[string][]netip.Prefix{})
 	e.setNodes([]node{{Name: "n1", InternalIPs: addrs("192.168.0.1")}})
-	if why := e.refusesTarget(netip.MustParseAddr("10.180.0.7"), key{"shop", "web"}); !strings.Contains(why, "set endpoint_ranges") {
-		t.Errorf("Nodes without pod CIDRs: %q", why)
+	if reason := e.refusesTarget(netip.MustParseAddr("10.180.0.7"), key{"shop", "web"}); !strings.Contains(reason, "set endpoint_ranges") {
+		t.Errorf("Nodes without pod CIDRs: %q", reason)
 	}
 	pods := map[string][]netip.Prefix{"endpoint_ranges": prefixes("10.200.0.0/16", "10.201.0.0/16")}
 	check("Nodes without pod CIDRs", pods)
 	if err := unknownPods(e.missing(o)); err == nil || !strings.HasSuffix(err.Error(), `endpoint_ranges = ["10.200.0.0/16", "10.201.0.0/16"]`) {
 		t.Errorf("Nodes without pod CIDRs: %v", err)
 	}
-	o.put(web(), time.Time{}, time.Now())
+	put := func(svc *service) {
+		o.put(svc, time.Time{}, time.Now())
+		e.putService(svc.key, svc)
+	}
+	all := func() { // as after changes of the configuration and of the addresses that are refused
+		for k, svc := range o.services {
+			e.putService(k, svc)
+		}
+	}
 	ours := web()
 	ours.Name, ours.Ingress = "ours", addrs("198.51.100.8")
-	o.put(ours, time.Time{}, time.Now())
-	pods["load_balancer_ranges"] = prefixes("198.51.100.0/24", "2001:db8:7::/64")
+	other := web()
+	other.Name, other.Ingress = "other", addrs("203.0.113.9")
+	put(web())
+	put(ours)
+	put(other)
+	pods["load_balancer_ranges"] = prefixes("198.51.100.0/24", "203.0.113.0/24", "2001:db8:7::/64")
 	check("addresses of another controller", pods)
+	o.drop(other)
+	e.putService(other.key, nil)
+	pods["load_balancer_ranges"] = prefixes("198.51.100.0/24", "2001:db8:7::/64")
+	check("a Service less", pods)
 	e.provided = pool198
+	all()
 	delete(pods, "load_balancer_ranges")
 	check("addresses of a pool", pods)
 	e.provided, cfg.LoadBalancerRanges = Provided{}, prefixes("192.0.2.0/24")
+	all()
 	check("a list without the addresses", pods)
 	cfg.LoadBalancerRanges, cfg.Classes = nil, []string{"weir/lb"}
+	all()
 	check("addresses of another class", pods)
 	cfg.NodeName = "n1"
 	check("a node", map[string][]netip.Prefix{})

@@ -35,7 +35,7 @@ func NewProvider(cfg ProviderConfig, log *slog.Logger) *Provider {
 }
 
 // Configure replaces the configuration. Services keep an address that they would not get
-// any more; Notes has them.
+// any more; Summary has their Notes.
 func (p *Provider) Configure(cfg ProviderConfig) {
 	moved := false
 	p.locked(func() {

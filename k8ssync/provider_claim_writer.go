@@ -59,6 +59,9 @@ func (p claimWriter) write(ctx context.Context, w claimWrite) {
 	p.locked(func() {
 		delete(p.inFlight, addr)
 		p.alloc.Done(addr)
+		if err != nil && p.members[id.Source] == nil {
+			err = errUnfollowed // since it began: forget has cleared the errors of its Services
+		}
 		switch {
 		case err == nil:
 			p.retries.Forget(id)
@@ -152,7 +155,11 @@ func (p claimWriter) resolve(ctx context.Context, w claimWrite, reason error) er
 			}
 			err = in.failed("list", err)
 		}
-		p.locked(func() { p.claimErrors[w.decision.Service] = err })
+		p.locked(func() {
+			if p.members[w.decision.Service.Source] != nil {
+				p.claimErrors[w.decision.Service] = err
+			}
+		})
 		sleep(ctx, wait)
 		wait = min(2*wait, p.timing.last)
 		if ctx.Err() != nil || !p.mayWrite() {

@@ -323,7 +323,7 @@ func TestUnreachableHomeChangesNothing(t *testing.T) {
 	})
 	stage.put(testBalancer("api", "10.96.0.2", "", nil))
 	surely(t, "a Note", func() bool {
-		return slices.ContainsFunc(p.Notes(), func(n lb.Note) bool {
+		return slices.ContainsFunc(notesOf(p), func(n lb.Note) bool {
 			return n.Service.Name == "api" && strings.HasPrefix(n.Text, "no-writer: ")
 		})
 	})
@@ -380,6 +380,50 @@ func TestARemovedClusterHasNoError(t *testing.T) {
 	surely(t, "an error", func() bool { return strings.Contains(p.Status().Clusters["prod"], "no right") })
 	p.Follow(map[string]*Cluster{"prod": p.clusters["prod"]})
 	surely(t, "no error", func() bool { return len(p.Status().Clusters) == 0 })
+	if c := home.claimed(); len(c) != 1 {
+		t.Errorf("claims %v", c)
+	}
+}
+
+// A request that began before its cluster was removed does not leave an error behind.
+func TestARemovedClusterGetsNoErrorLater(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"))
+	stage.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": home, "stage": stage})
+	has(t, stage, "web", "192.0.2.0", "Assigned")
+	asked, removed := make(chan struct{}, 1), make(chan struct{})
+	stage.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+		if !is(r, http.MethodGet, "/services") || r.URL.Query().Get("watch") != "" {
+			return false
+		}
+		signal(asked)
+		<-removed
+		answer(w, http.StatusForbidden, metav1.StatusReasonForbidden, "no right")
+		return true
+	})
+	stage.remove(testBalancer("web", "10.96.0.1", "", nil))
+	<-asked // whether the Service is gone, which precedes the release
+	p.mu.Lock()
+	if len(p.inFlight) != 1 {
+		t.Errorf("%d writes are in flight, want the release", len(p.inFlight))
+	}
+	p.mu.Unlock()
+	p.Follow(map[string]*Cluster{"prod": p.clusters["prod"]})
+	surely(t, "the cluster is forgotten", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.members["stage"] == nil
+	})
+	close(removed)
+	surely(t, "the request has ended", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.inFlight) == 0
+	})
+	if c := p.Status().Clusters; len(c) != 0 {
+		t.Errorf("errors %v", c)
+	}
 	if c := home.claimed(); len(c) != 1 {
 		t.Errorf("claims %v", c)
 	}

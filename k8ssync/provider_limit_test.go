@@ -56,10 +56,10 @@ func TestLateStatusIsNoError(t *testing.T) {
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 			s.put(testBalancer("web", "10.96.0.1", "", nil))
 			surely(t, "the API server refuses it", func() bool { return once.Load() && p.Status().Counters.Errors > 0 })
-			for name, why := range p.Status().Clusters {
+			for name, reason := range p.Status().Clusters {
 				// The release of the claim may be too early for a moment: the deletion is not committed yet.
-				if !strings.HasSuffix(why, errNotRead.Error()) {
-					t.Errorf("cluster %s: %s", name, why)
+				if !strings.HasSuffix(reason, errNotRead.Error()) {
+					t.Errorf("cluster %s: %s", name, reason)
 				}
 			}
 			if c.what == "gone" {

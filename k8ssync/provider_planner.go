@@ -75,12 +75,13 @@ func (p planner) forget(m *member) {
 func (p planner) decide() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !p.writer() {
+		p.alloc.Rest()
+		return false
+	}
+	now := time.Now() // once: clocks are slow on some kernels
 	for range batch {
-		if !p.writer() {
-			p.alloc.Rest()
-			return false
-		}
-		d, some := p.alloc.Next(time.Now())
+		d, some := p.alloc.Next(now)
 		if !some {
 			return false
 		}

@@ -102,12 +102,12 @@ func TestPendingHasAReasonAndEndsWithAPool(t *testing.T) {
 	s, p := one(t, pool("other", "2001:db8::/126"))
 	has(t, s, "web", "", "FamilyMissing")
 	surely(t, "a Note", func() bool {
-		n := p.Notes()
+		n := notesOf(p)
 		return len(n) == 1 && n[0].Reason == lb.AddressPending && strings.HasPrefix(n[0].Text, "family-missing: ")
 	})
 	p.Configure(providerConfig("box1", pool("other", "2001:db8::/126"), pool("public", "192.0.2.0/30")))
 	has(t, s, "web", "192.0.2.0", "Assigned")
-	surely(t, "no Note", func() bool { return len(p.Notes()) == 0 })
+	surely(t, "no Note", func() bool { return len(notesOf(p)) == 0 })
 	surely(t, "Events", func() bool { return len(s.written()) == 2 })
 	for i, want := range []string{"Normal shop/web uid-of-web AddressAssigned: assigned 192.0.2.0", "Warning shop/web uid-of-web AddressPending: FamilyMissing: "} {
 		if got := s.written()[i]; !strings.HasPrefix(got, want) {
@@ -331,7 +331,7 @@ func TestShrinkingPoolMovesNoService(t *testing.T) {
 	p.Configure(next)
 	has(t, s, "web", "192.0.2.0", "OutsidePool")
 	surely(t, "a Note", func() bool {
-		n := p.Notes()
+		n := notesOf(p)
 		return len(n) == 1 && n[0].Reason == lb.OutsidePool
 	})
 	s.put(testBalancer("api", "10.96.0.2", "", nil))

@@ -1,12 +1,11 @@
 package k8ssync
 
 import (
-	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"weir/k8ssync/ipam"
@@ -18,13 +17,39 @@ import (
 func (p *Provider) Status() ProviderStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
+	s := p.status()
+	s.Claims, s.Decisions = p.alloc.Claims(), p.decisions()
+	for _, d := range s.Decisions {
+		s.countPending(d)
+	}
+	return s
+}
+
+// Summary returns Status without Claims and Decisions. It also returns the Notes of all
+// Services about addresses, sorted: address-pending, outside-pool and others. Every box has
+// them. It costs less than Status, and is safe for concurrent use.
+func (p *Provider) Summary() (ProviderStatus, []lb.Note) {
+	p.mu.Lock()
+	s := p.status()
+	var notes []lb.Note
+	r := p.reader()
+	for m, k := range p.managed() {
+		d := r.choice(m, k)
+		s.countPending(d)
+		notes = appendNotes(notes, d)
+	}
+	p.mu.Unlock()
+	slices.SortFunc(notes, lb.Note.Compare)
+	return s, slices.Compact(notes)
+}
+
+// status returns what Status has besides claims and Services. p.mu is held.
+func (p *Provider) status() ProviderStatus {
 	s := ProviderStatus{
 		LeaseCluster: p.cfg.LeaseCluster, Namespace: p.cfg.Namespace, Identity: p.cfg.Identity,
-		Writer: p.election.writer(now), Writing: p.writer(),
+		Writer: p.election.writer(time.Now()), Writing: p.writer(),
 		Known: p.claims.current().listed,
-		Usage: p.alloc.Usage(), Claims: p.alloc.Claims(),
-		Decisions: p.decisions(), Counters: p.counters,
+		Usage: p.alloc.Usage(), Counters: p.counters, Clusters: p.problems(),
 	}
 	if s.Writer != "" {
 		s.Since = p.election.since
@@ -32,14 +57,14 @@ func (p *Provider) Status() ProviderStatus {
 	if !s.Writing {
 		s.Error = p.obstacle()
 	}
-	s.Clusters = p.problems()
 	s.Usage.Pending = map[ipam.Reason]int{} // as the writer has them, whichever box it is
-	for _, d := range s.Decisions {
-		if d.Pending.Reason != "" {
-			s.Usage.Pending[d.Pending.Reason]++
-		}
-	}
 	return s
+}
+
+func (s *ProviderStatus) countPending(d Decision) {
+	if d.Pending.Reason != "" {
+		s.Usage.Pending[d.Pending.Reason]++
+	}
 }
 
 // changedView reports whether Status or Notes have changed since its last call. It does
@@ -61,12 +86,12 @@ func (p *Provider) changedView() bool {
 func (p *Provider) problems() map[string]string {
 	out := map[string]string{}
 	for name, m := range p.members {
-		if why := m.problem(); why != "" {
-			out[name] = why
+		if reason := m.problem(); reason != "" {
+			out[name] = reason
 		}
 	}
-	if why := p.claimProblem(); why != "" && out[p.cfg.LeaseCluster] == "" {
-		out[p.cfg.LeaseCluster] = why
+	if reason := p.claimProblem(); reason != "" && out[p.cfg.LeaseCluster] == "" {
+		out[p.cfg.LeaseCluster] = reason
 	}
 	return out
 }
@@ -131,15 +156,24 @@ func (p *Provider) Decision(id lb.ServiceID) (Decision, bool) {
 func (p *Provider) decisions() []Decision {
 	var out []Decision
 	r := p.reader()
-	for _, m := range p.members {
-		for k := range m.services {
-			if m.manages(k) {
-				out = append(out, r.decision(m, k))
-			}
-		}
+	for m, k := range p.managed() {
+		out = append(out, r.decision(m, k))
 	}
 	slices.SortFunc(out, func(a, b Decision) int { return a.Service.Compare(b.Service) })
 	return out
+}
+
+// managed are the Services that get addresses. p.mu is held.
+func (p *Provider) managed() iter.Seq2[*member, key] {
+	return func(yield func(*member, key) bool) {
+		for _, m := range p.members {
+			for k := range m.services {
+				if m.manages(k) && !yield(m, k) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // decisionReader has what the decisions of many Services have in common: clocks are slow on
@@ -155,31 +189,53 @@ type decisionReader struct {
 func (p *Provider) reader() decisionReader {
 	r := decisionReader{Provider: p, writer: p.writer(), reasons: map[string]ipam.Reason{}}
 	r.anyWriter = r.writer || p.election.writer(time.Now()) != ""
-	for _, why := range ipam.Reasons() {
-		r.reasons[why.CamelCase()] = why
+	for _, reason := range ipam.Reasons() {
+		r.reasons[reason.CamelCase()] = reason
 	}
 	return r
 }
 
+// decided returns the decision of this box for a Service; nil if the one that the status
+// shows counts.
+func (r decisionReader) decided(m *member, k key) *ipam.Decision {
+	if w := m.statuses[k]; r.writer && w != nil && w.decision.Apply {
+		return &w.decision
+	}
+	return nil
+}
+
+// written reports whether a Service's status has the decision.
+func (r decisionReader) written(m *member, k key) bool {
+	s, d := m.services[k], r.decided(m, k)
+	if d == nil {
+		return s.Condition != (condition{})
+	}
+	return d.UID == s.UID && d.Version == s.Version &&
+		s.Condition.Status == conditionOf(*d, s.Condition).Status && s.matches(r.cfg.status(m.conditionType(), s, *d))
+}
+
 // decision returns the decision of the writer, or the one that the status shows.
 func (r decisionReader) decision(m *member, k key) Decision {
-	s, w, id := m.services[k], m.statuses[k], m.id(k)
+	d := r.choice(m, k)
+	d.Written = r.written(m, k)
+	return d
+}
+
+// choice is decision without Written, which costs the most.
+func (r decisionReader) choice(m *member, k key) Decision {
+	id := m.id(k)
 	out := Decision{Service: id}
 	if err := r.claimErrors[id]; err != nil {
 		out.Error = err.Error()
 	}
-	if r.writer && w != nil && w.decision.Apply {
-		d := w.decision
+	if d := r.decided(m, k); d != nil {
 		out.Addrs, out.Pending, out.Notes = d.Addrs, d.Pending, d.Notes
-		if d.UID == s.UID && d.Version == s.Version {
-			out.Written = s.Condition.Status == conditionOf(d, s.Condition).Status && s.matches(r.cfg.status(m.conditionType(), s, d))
-		}
 		if err := m.errs[k]; err != nil {
 			out.Error = err.Error()
 		}
 		return out
 	}
-	r.asWritten(&out, s)
+	r.asWritten(&out, m.services[k])
 	return out
 }
 
@@ -187,7 +243,7 @@ func (r decisionReader) decision(m *member, k key) Decision {
 func (r decisionReader) asWritten(out *Decision, s *service) {
 	c := s.Condition
 	if c != (condition{}) {
-		out.Addrs, out.Written = s.assigned(), true
+		out.Addrs = s.assigned()
 		slices.SortFunc(out.Addrs, netip.Addr.Compare)
 	}
 	reason := r.reasons[c.Reason] // empty for a reason that is not ipam's
@@ -204,33 +260,23 @@ func (r decisionReader) asWritten(out *Decision, s *service) {
 
 // noWriter returns why no address is assigned now.
 func (p *Provider) noWriter() string {
-	if why := p.obstacle(); why != "" {
-		return fmt.Sprintf("no address is assigned while the lease cluster %s can't be written to: %s", p.cfg.LeaseCluster, why)
+	if reason := p.obstacle(); reason != "" {
+		return fmt.Sprintf("no address is assigned while the lease cluster %s can't be written to: %s", p.cfg.LeaseCluster, reason)
 	}
 	return fmt.Sprintf("no box has the lease %s in namespace %s of cluster %s yet", writerLease, p.cfg.Namespace, p.cfg.LeaseCluster)
 }
 
-// Notes returns the Notes of all Services about addresses, sorted: address-pending,
-// outside-pool and others. Every box has them.
-func (p *Provider) Notes() []lb.Note {
-	p.mu.Lock()
-	all := p.decisions()
-	p.mu.Unlock()
-	var out []lb.Note
-	for _, d := range all {
-		if d.Pending.Reason != "" {
-			out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: string(d.Pending.Reason) + ": " + d.Pending.Text()})
-		} else if d.Error != "" && len(d.Addrs) == 0 {
-			out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: d.Error})
-		}
-		for _, n := range d.Notes {
-			out = append(out, lb.Note{Service: d.Service, Reason: noteReason(n.Reason), Text: n.Text})
-		}
+// appendNotes appends the Notes of a decision.
+func appendNotes(out []lb.Note, d Decision) []lb.Note {
+	if d.Pending.Reason != "" {
+		out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: string(d.Pending.Reason) + ": " + d.Pending.Text()})
+	} else if d.Error != "" && len(d.Addrs) == 0 {
+		out = append(out, lb.Note{Service: d.Service, Reason: lb.AddressPending, Text: d.Error})
 	}
-	slices.SortFunc(out, func(a, b lb.Note) int {
-		return cmp.Or(a.Service.Compare(b.Service), strings.Compare(string(a.Reason), string(b.Reason)), strings.Compare(a.Text, b.Text))
-	})
-	return slices.Compact(out)
+	for _, n := range d.Notes {
+		out = append(out, lb.Note{Service: d.Service, Reason: noteReason(n.Reason), Text: n.Text})
+	}
+	return out
 }
 
 // noteReason returns lb's reason for one of ipam's.

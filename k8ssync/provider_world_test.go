@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"weir/k8ssync/ipam"
+	"weir/lb"
 )
 
 // testBalancer is a Service of type LoadBalancer, with an address in its status
@@ -131,6 +132,11 @@ func (b *box) judge(ctx context.Context, c *Cluster) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+func notesOf(p *box) []lb.Note {
+	_, notes := p.Summary()
+	return notes
 }
 
 // has waits until a Service has addresses, comma separated, and a reason.

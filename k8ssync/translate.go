@@ -118,14 +118,14 @@ func (t *translator) vips() {
 // addVIPs adds the addresses that may be VIPs like one.
 func (t *translator) addVIPs(addrs []netip.Addr, like lb.VIP) {
 	for _, a := range addrs {
-		why := t.env.refuses(a, like.Kind, t.svc.key)
-		if why == "" && like.Kind == lb.LoadBalancer {
-			why = t.env.refusesIngress(a, t.svc)
+		reason := t.env.refuses(a, like.Kind, t.svc.key)
+		if reason == "" && like.Kind == lb.LoadBalancer {
+			reason = t.env.refusesIngress(a, t.svc)
 		}
 		switch {
 		case slices.ContainsFunc(t.out.VIPs, func(v lb.VIP) bool { return v.Addr == a }):
-		case why != "":
-			t.note(lb.NotAllowed, "%s is not served as %s: %s", a, like.Kind, why)
+		case reason != "":
+			t.note(lb.NotAllowed, "%s is not served as %s: %s", a, like.Kind, reason)
 		case !slices.Contains(t.families(), lb.FamilyOf(a)):
 			t.note(lb.BadObject, "%s is not served as %s: the Service has no %s", a, like.Kind, lb.FamilyOf(a))
 		default:

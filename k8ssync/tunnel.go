@@ -21,8 +21,8 @@ func (t *translator) tunnels() {
 	if !t.settings.tunnel {
 		return
 	}
-	if why := t.refusesTunnel(); why != "" {
-		t.note(t.tunnelReason(), "%sforward tunnel: %s", t.env.cfg.prefix(), why)
+	if reason := t.refusesTunnel(); reason != "" {
+		t.note(t.tunnelReason(), "%sforward tunnel: %s", t.env.cfg.prefix(), reason)
 		return
 	}
 	t.tunnel = !t.env.onNode()

@@ -70,8 +70,12 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	if opts.ResourceVersion == anyState && l.current().listed {
 		opts.ResourceVersion = ""
 	}
+	l.setListing(true)
 	// Into would accept any answer as an empty list.
 	list, err := l.request(opts).Do(ctx).Get()
+	if err == nil {
+		err = ctx.Err() // the Reflector has ended, and another one may have begun
+	}
 	if err == nil && reflect.TypeOf(list) != reflect.TypeOf(l.list) {
 		err = fmt.Errorf("the API server sent a %T", list)
 	}
@@ -102,10 +106,9 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	return out, err
 }
 
-// begin begins a list.
+// begin begins the objects of a list.
 func (l *lister) begin() *pages {
-	l.unreadable(nil)
-	l.full("")
+	l.set(func(s *feedState) { s.unreadable, s.full = nil, "" })
 	return &pages{of: map[string][]aged{}, streamed: map[key]*item{}}
 }
 
@@ -154,6 +157,7 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 			return nil, err
 		}
 	}
+	l.setListing(listing)
 	// Unlike lists, watches have no rate.
 	var contentType string
 	r := l.request(opts).Throttle(nil)
@@ -181,7 +185,11 @@ func (l *lister) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Inte
 	l.retries.open(time.Now())
 	l.client.reachable.notify()
 	l.opened()
-	return newStream(in, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }, func() { l.retries.close(time.Now()) }), nil
+	ended := func() {
+		l.setListing(false)
+		l.retries.close(time.Now())
+	}
+	return newStream(in, func(e watch.Event) []watch.Event { return l.event(ctx, e, &list) }, ended), nil
 }
 
 // wentBack returns an error if the state of the server is older than the known one, as
@@ -249,6 +257,7 @@ func (l *lister) failed(ctx context.Context, verb string, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
+	l.setListing(false)
 	reached := l.retries.reached
 	if !expired(err) {
 		err = fmt.Errorf("%s: %w", l.permission(verb), short(err))

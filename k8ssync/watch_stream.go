@@ -18,12 +18,13 @@ import (
 
 // stream is a watch that replaces each event by those of a function. One goroutine decodes events and replaces them.
 // It is no watch.StreamWatcher: that has a goroutine of its own, which each of tens of thousands of initial objects
-// would wake, and each wake-up reads the clock. The goroutine ends with the reader.
+// would wake, and each wake-up reads the clock. The goroutine has ended when Stop returns, so that what the function
+// uses belongs to the caller again.
 type stream struct {
 	in   decoder
 	out  chan watch.Event
 	done chan struct{}
-	stop sync.Once
+	once sync.Once // closes in and done
 }
 
 // decoder reads the events of a watch.
@@ -43,21 +44,21 @@ func newDecoder(body io.ReadCloser, contentType string, gv schema.GroupVersion) 
 	return restwatch.NewDecoder(streaming.NewDecoder(framer.NewFrameReader(body), events), objects), nil
 }
 
-// newStream calls end at the end of the watch, unless an error event or Stop ended it.
-func newStream(in decoder, f func(watch.Event) []watch.Event, end func()) *stream {
+// newStream calls ended at the end of the watch, unless an error event or Stop ended it.
+func newStream(in decoder, f func(watch.Event) []watch.Event, ended func()) *stream {
 	s := &stream{in: in, out: make(chan watch.Event), done: make(chan struct{})}
-	go s.run(f, end)
+	go s.run(f, ended)
 	return s
 }
 
-func (s *stream) run(f func(watch.Event) []watch.Event, end func()) {
+func (s *stream) run(f func(watch.Event) []watch.Event, ended func()) {
 	defer close(s.out)
-	defer s.Stop()
+	defer s.end()
 	for {
 		typ, object, err := s.in.Decode()
 		if err != nil {
 			if !s.stopped() {
-				end()
+				ended()
 			}
 			if s.stopped() || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) {
 				return // it is opened again where it ended
@@ -96,12 +97,19 @@ func (s *stream) stopped() bool {
 	}
 }
 
-// Stop implements watch.Interface.
-func (s *stream) Stop() {
-	s.stop.Do(func() {
+func (s *stream) end() {
+	s.once.Do(func() {
 		close(s.done)
 		s.in.Close()
 	})
+}
+
+// Stop implements watch.Interface. It waits for a running f: the Reflector stops a watch when it has ended, or when
+// its context has, which ends each wait of f.
+func (s *stream) Stop() {
+	s.end()
+	for range s.out { // until it is closed
+	}
 }
 
 // ResultChan implements watch.Interface.

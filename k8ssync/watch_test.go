@@ -365,9 +365,19 @@ func TestFailingClusterDelaysNoOther(t *testing.T) {
 
 func TestEndedWatchLeavesNoGoroutine(t *testing.T) {
 	in := &fakeWatch{out: make(chan watchEvent)}
-	s := newStream(in, func(e watchEvent) []watchEvent { return []watchEvent{e} }, func() {})
+	running, finished := make(chan struct{}), false
+	s := newStream(in, func(e watchEvent) []watchEvent {
+		close(running)
+		time.Sleep(20 * time.Millisecond)
+		finished = true
+		return []watchEvent{e}
+	}, func() {})
 	in.out <- watchEvent{} // taken by the stream, which has no reader
+	<-running
 	s.Stop()
+	if !finished {
+		t.Error("the stream's function runs after Stop")
+	}
 	s.Stop()
 	if _, ok := <-s.ResultChan(); ok {
 		t.Error("an event after Stop")

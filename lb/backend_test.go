@@ -136,7 +136,7 @@ func TestBackendFollowsAVIPThatComesAndGoes(t *testing.T) {
 	if n := s.Notes(); len(n) != 1 || n[0].Reason != NotAllowed || n[0].Service != web().ID {
 		t.Errorf("notes %v", n)
 	}
-	if e := s.Explain(Query{Frontend: front}); len(e.Candidates) != 2 || e.Candidates[1].Why != "it is a VIP of this box" {
+	if e := s.Explain(Query{Frontend: front}); len(e.Candidates) != 2 || e.Candidates[1].Reason != "it is a VIP of this box" {
 		t.Errorf("explained as\n%s", e)
 	}
 	// Its connections are worth an address that stays: web gets its backend back
@@ -353,7 +353,7 @@ func TestDirectBackendFollowsTheBoxsAddresses(t *testing.T) {
 				s.sets()
 				s.Update(put(svc))
 				if svc.WhenDown == UseFallback {
-					s.SetHealth(map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{svc.Ports[0].Key(), IPv4}: true}}})
+					s.SetHealth(map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{svc.Ports[0].Key(), IPv4}: true}}}, true)
 				}
 				for _, s.k.HostAddrs = range hosts {
 					mustAudit(t, s.Reconciler, s.now)

@@ -36,8 +36,7 @@ type Catalog struct {
 	changedVIPs map[netip.Addr]struct{} // added to or removed from vips since the last plan
 	backends    map[uint32]uint32       // the number with an address of this hash
 	probes      map[ServiceID]HealthCheck
-	checkVIPs   map[ServiceID]struct{} // Services with CheckVIPs
-	hosts       map[netip.Addr]string  // the box's own: a Foreign VIP there claims nothing
+	hosts       map[netip.Addr]string // the box's own: a Foreign VIP there claims nothing
 }
 
 // NewCatalog makes a Catalog of some sources: until each of them has synced once, Synced
@@ -52,7 +51,6 @@ func NewCatalog(sources ...string) *Catalog {
 		changedVIPs: map[netip.Addr]struct{}{},
 		backends:    map[uint32]uint32{},
 		probes:      map[ServiceID]HealthCheck{},
-		checkVIPs:   map[ServiceID]struct{}{},
 	}
 	for _, s := range sources {
 		c.synced[s] = false
@@ -230,13 +228,6 @@ func (c *Catalog) count(s Service, n int) {
 		c.probes[s.ID] = s.HealthCheck
 	default:
 		delete(c.probes, s.ID)
-	}
-	switch {
-	case !s.CheckVIPs:
-	case n > 0:
-		c.checkVIPs[s.ID] = struct{}{}
-	default:
-		delete(c.checkVIPs, s.ID)
 	}
 }
 

@@ -108,8 +108,8 @@ func TestOnlyAnotherWinnerChangesTheOtherClaimants(t *testing.T) {
 			t.Errorf("%s: %v are planned again, want %v", step.name, got, step.want)
 		}
 		mustSync(t, s.Reconciler, s.now)
-		for id, notes := range s.notes {
-			svc, _ := s.catalog.Get(id)
+		for id, svc := range s.catalog.services {
+			notes := s.notes.of[id]
 			if _, want := Plan(svc, s.Facts()); !slices.Equal(notes, want) {
 				t.Errorf("%s: notes %v, want %v", step.name, notes, want)
 			}

@@ -69,7 +69,7 @@ func TestChecksOfVIPsHaveAVirtualServerEach(t *testing.T) {
 	}
 
 	// A backend that is down is still checked.
-	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{netip.MustParseAddrPort("10.0.0.2:80"): true}}})
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{netip.MustParseAddrPort("10.0.0.2:80"): true}}}, true)
 	mustSync(t, s.Reconciler, s.now)
 	if d := cmp.Diff(marks, checkMarks(t, s.Reconciler)); d != "" {
 		t.Errorf("after a failed check (-want +got):\n%s", d)

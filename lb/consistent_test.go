@@ -212,14 +212,14 @@ func (r *Reconciler) consistentPlans(t *testing.T) {
 	}
 	for id := range r.catalog.services {
 		if !r.isPlanned(id) {
-			notes[id], times[id] = r.notes[id], r.drains.times[id]
+			notes[id], times[id] = r.notes.of[id], r.drains.times[id]
 		}
 	}
 	for id := range r.dirty { // which may be of no Service any more
-		notes[id], times[id] = r.notes[id], r.drains.times[id]
+		notes[id], times[id] = r.notes.of[id], r.drains.times[id]
 	}
 	for id := range notes {
-		if _, ok := r.notes[id]; !ok && notes[id] == nil {
+		if _, ok := r.notes.of[id]; !ok && notes[id] == nil {
 			delete(notes, id)
 		}
 	}
@@ -228,9 +228,7 @@ func (r *Reconciler) consistentPlans(t *testing.T) {
 			delete(times, id)
 		}
 	}
-	kept := maps.Clone(r.notes)
-	maps.DeleteFunc(kept, func(_ ServiceID, n []Note) bool { return n == nil })
 	maps.DeleteFunc(notes, func(_ ServiceID, n []Note) bool { return n == nil })
-	index(t, "Reconciler.notes", notes, kept)
+	index(t, "plannedNotes.of", notes, r.notes.of)
 	index(t, "drains.times", times, r.drains.times)
 }

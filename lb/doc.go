@@ -27,7 +27,7 @@
 //	Object    one thing in the kernel that weir owns, a small comparable value
 //	Table     a set of Objects; all Objects of a Frontend are one record
 //	Op        a verb and an Object; it is applied, logged and printed
-//	Note      a part of a Service that is not in effect, with an enumerated reason
+//	Note      a condition of a Service, with an enumerated reason
 //	Audit     a reading of the whole kernel, and the repair of foreign changes
 //	Drain     a backend without new connections, until its old connections end
 //	Guard     withholds a mass deletion of a source until it is confirmed
@@ -51,6 +51,11 @@
 //   - No backend is ever a VIP of the box (backend.go).
 //
 // The cost of a change depends on its size, not on the number of Services.
+//
+// Rejected:
+//
+//   - One walk of a packet for Explain and Fake: the two are compared with each other, and Fake
+//     with a kernel, so that a mistake in one shows.
 //
 // # Faces
 //
@@ -128,6 +133,8 @@
 //   - A comparison of all members at the end: 40 ms for 100,000 of them, in the main loop.
 //   - A lock around have, in place of a copy of the list of frontends: the copy takes 10 ms
 //     for 10,000 of them.
+//   - Virtual servers that are chains of iptables, compared as text only: a restart must know
+//     the objects in them. lb/linux reads each from a comment, and compares the rest as text.
 //
 // # Connections and other boxes
 //

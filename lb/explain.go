@@ -47,7 +47,7 @@ func (x *explainer) explain(failed *failures) Explanation {
 	x.e.Candidates = all.list()
 	if x.e.Fate != Served {
 		x.e.Source = ""
-		x.e.Why = x.why()
+		x.e.Reason = x.reason()
 		x.e.Nearest = x.nearest()
 	}
 	x.survival()

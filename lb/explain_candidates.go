@@ -54,9 +54,9 @@ func (cs *candidates) candidate(be Backend) Candidate {
 	case there && rs.Weight > 0:
 		return Candidate{Addr: be.Addr, State: InUse, Weight: rs.Weight, Forward: have}
 	case there:
-		return Candidate{Addr: be.Addr, State: Closed, Forward: have, Why: cs.whyClosed(be, id)}
+		return Candidate{Addr: be.Addr, State: Closed, Forward: have, Reason: cs.reasonClosed(be, id)}
 	}
-	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Forward: be.method(), Why: cs.whyOut(be, id)}
+	return Candidate{Addr: be.Addr, State: Out, Weight: be.Weight, Forward: be.method(), Reason: cs.reasonOut(be, id)}
 }
 
 // inKernel returns the address of a backend in the virtual server of the packet.
@@ -67,8 +67,8 @@ func (cs *candidates) inKernel(a netip.AddrPort) netip.AddrPort {
 	return a
 }
 
-// whyClosed returns why a backend has weight 0.
-func (cs *candidates) whyClosed(be Backend, id Object) string {
+// reasonClosed returns why a backend has weight 0.
+func (cs *candidates) reasonClosed(be Backend, id Object) string {
 	if o, wanted := cs.want.Get(id); wanted && o.(RealServer).Weight > 0 {
 		return cs.pending(id)
 	}
@@ -91,8 +91,8 @@ func (cs *candidates) planner() *planner {
 	return &planner{svc: cs.svc, health: cs.facts.Health[cs.svc.ID]}
 }
 
-// whyOut returns why a backend is not in the kernel.
-func (cs *candidates) whyOut(be Backend, id Object) string {
+// reasonOut returns why a backend is not in the kernel.
+func (cs *candidates) reasonOut(be Backend, id Object) string {
 	lost := cs.planner().lost(cs.port, cs.family())
 	wanted := cs.want.Has(id)
 	switch {

@@ -179,8 +179,8 @@ func (c *claimants) unclaimed(unrouted bool) string {
 	if other := c.ports(port); len(other) > 0 {
 		return fmt.Sprintf("no Service has it for %s, but %s", c.f.Proto, other[0])
 	}
-	if why := c.byMark(); why != "" {
-		return why
+	if reason := c.byMark(); reason != "" {
+		return reason
 	}
 	if ports := c.ports(func(f Frontend) bool { return f.Addr == c.f.Addr }); len(ports) > 0 {
 		return fmt.Sprintf("no Service has port %d of this VIP", c.f.Port)

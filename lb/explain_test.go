@@ -36,7 +36,7 @@ func TestLawExplainIsRight(t *testing.T) {
 		for now := testNow; now.Before(testNow.Add(time.Minute)); now = now.Add(20 * time.Second) {
 			services = append(g.services(), services...)
 			r.Update(put(services[:min(len(services), 4)]...))
-			r.SetHealth(g.health(services))
+			r.SetHealth(g.health(services), true)
 			mustSync(t, r, now)
 			g.busy(k)
 			for _, f := range k.allFrontends(services) {
@@ -61,8 +61,8 @@ func TestLawExplainIsRight(t *testing.T) {
 					if d := cmp.Diff(met, got, exact); d != "" {
 						t.Fatalf("%s to %s (-met +explained):\n%s\n%s", client, f, d, e)
 					}
-					if e.Fate != Served && e.Why == "" || e.Fate == Served && e.Why != "" || len(e.Steps) == 0 {
-						t.Fatalf("why: %q in\n%s", e.Why, e)
+					if e.Fate != Served && e.Reason == "" || e.Fate == Served && e.Reason != "" || len(e.Steps) == 0 {
+						t.Fatalf("reason %q in\n%s", e.Reason, e)
 					}
 				}
 			}
@@ -107,7 +107,7 @@ func shop(t *testing.T) *story {
 	s.Update(Update{Source: "prod", Put: []Service{svc, remote}})
 	s.Update(Update{Source: "test", Put: []Service{rival}})
 	s.Update(put())
-	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{down: true}}})
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{down: true}}}, true)
 	mustSync(t, s.Reconciler, s.now)
 	return s
 }
@@ -231,12 +231,12 @@ func TestExplainShowsRefusedObjects(t *testing.T) {
 	s.Update(put(svc))
 	mustSync(t, s.Reconciler, s.now)
 	e := s.Explain(Query{Frontend: front, Client: clients[0]})
-	want := []Candidate{{Addr: be1, State: InUse, Weight: 1}, {Addr: be2, State: Out, Weight: 1, Why: "the kernel would not take it: no buffer space"}}
+	want := []Candidate{{Addr: be1, State: InUse, Weight: 1}, {Addr: be2, State: Out, Weight: 1, Reason: "the kernel would not take it: no buffer space"}}
 	if e.Fate != Served || !slices.Equal(e.Candidates, want) {
 		t.Errorf("candidates %v, want %v", e.Candidates, want)
 	}
 	e = s.Explain(Query{Frontend: Frontend{Addr: vip, Port: 81, Proto: TCP}, Client: clients[0]})
-	if e.Fate != Foreign || len(e.Claims) != 1 || e.Claims[0].Wins || e.Why != "is a virtual server that weir did not make" {
+	if e.Fate != Foreign || len(e.Claims) != 1 || e.Claims[0].Wins || e.Reason != "is a virtual server that weir did not make" {
 		t.Errorf("a foreign frontend:\n%s", e)
 	}
 }

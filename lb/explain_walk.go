@@ -8,7 +8,7 @@ import (
 )
 
 // walk follows the packet: through the rules of lb/linux (rules.go), then IPVS; or through the
-// rules of virtual servers (dnatrules.go).
+// rules of virtual servers (dnatrules.go). Fake.Connect has a walk of its own.
 func (x *explainer) walk() {
 	if x.f.Given {
 		x.withMark()
@@ -296,8 +296,8 @@ func (x *explainer) loop(n int) {
 	}
 }
 
-// why returns why the frontend is not served.
-func (x *explainer) why() string {
+// reason returns why the frontend is not served.
+func (x *explainer) reason() string {
 	vs := VirtualServer{Frontend: x.f}.ID()
 	if x.f.Given && x.e.Fate == Foreign && len(x.e.Claims) > 0 {
 		return x.refusal()

@@ -29,8 +29,8 @@ type Explanation struct {
 	// Survival reports whether established connections outlive this box; absent if it was
 	// not requested, or no client is served.
 	Survival *Survival `json:"survival,omitempty"`
-	// Why is the reason why the frontend is not served, and Nearest similar frontends.
-	Why     string   `json:"reason,omitempty"`
+	// Reason is why the frontend is not served, and Nearest similar frontends.
+	Reason  string   `json:"reason,omitempty"`
 	Nearest []string `json:"nearest,omitempty"`
 	// Notes are those of the Services in Claims.
 	Notes []string `json:"notes,omitempty"`
@@ -58,11 +58,11 @@ type Candidate struct {
 	Weight uint32         `json:"weight"`
 	// Forward is the forwarding method if it is not masquerading: "direct routing" or "tunnel gre".
 	Forward string `json:"forward,omitempty"`
-	// Why is the reason why it is not in use.
-	Why string `json:"reason,omitempty"`
+	// Reason is why it is not in use.
+	Reason string `json:"reason,omitempty"`
 }
 
-// CheckFailed is the Why of a backend that is down. Its caller knows the results of checks.
+// CheckFailed is the Reason of a backend that is down. Its caller knows the results of checks.
 const CheckFailed = "its health check failed"
 
 // CandidateState is whether a backend takes new connections.
@@ -113,8 +113,8 @@ func (e Explanation) String() string {
 		if c.Forward != "" {
 			text += ", by " + c.Forward
 		}
-		if c.Why != "" {
-			text += ": " + c.Why
+		if c.Reason != "" {
+			text += ": " + c.Reason
 		}
 		line("backend     %s", text)
 	}
@@ -122,8 +122,8 @@ func (e Explanation) String() string {
 	switch {
 	case e.Source != "":
 		fate += ", the client's address is " + e.Source.text(e.MasqueradeSource)
-	case e.Why != "":
-		fate += ": " + e.Why
+	case e.Reason != "":
+		fate += ": " + e.Reason
 	}
 	line("result      %s", fate)
 	if e.Survival != nil {

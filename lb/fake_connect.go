@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Connect returns the result of a new connection, by the static rules and IPVS of lb/linux.
+// Connect returns the result of a new connection, by the static rules and IPVS of lb/linux. Explain
+// has a walk of its own: TestLawExplainIsRight compares the two.
 func (k *Fake) Connect(client netip.Addr, f Frontend) Outcome {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -119,7 +119,7 @@ func (e Encap) String() string {
 	return s
 }
 
-// method describes the way of packets to the real server.
+// method names the forwarding method.
 func (o RealServer) method() string {
 	if o.Forward == Tunnel {
 		return o.Forward.String() + " " + o.Encap.String()
@@ -127,7 +127,7 @@ func (o RealServer) method() string {
 	return o.Forward.String()
 }
 
-// method describes the way of packets to the backend; empty for masquerading.
+// method names the forwarding method; empty for masquerading.
 func (b Backend) method() string {
 	if b.Forward == Masquerading {
 		return ""

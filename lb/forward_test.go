@@ -107,7 +107,7 @@ func TestExplainOfDirectBackends(t *testing.T) {
 		t.Error(text)
 	}
 	q.Client = box
-	if e := s.Explain(q); e.Fate != Dropped || !strings.Contains(e.Why, "it can't be a client of direct routing") {
+	if e := s.Explain(q); e.Fate != Dropped || !strings.Contains(e.Reason, "it can't be a client of direct routing") {
 		t.Errorf("the box as a client:\n%s", e)
 	}
 }

@@ -35,7 +35,7 @@ func TestGivenMarkServesItsVIPs(t *testing.T) {
 		t.Errorf("a restart wrote %d ops", s.k.Calls()-calls)
 	}
 	down := map[netip.AddrPort]bool{svc.Ports[0].Backends[0].Addr: true}
-	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: down}})
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: down}}, true)
 	mustSync(t, s.Reconciler, s.now)
 	if r := s.Route(vip); r.Withheld != NoLiveBackend {
 		t.Errorf("without a backend: %+v", r)
@@ -67,7 +67,7 @@ func TestMarkTouchesItsOwnVIPs(t *testing.T) {
 	if _, err := s.Routes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{svc.Ports[0].Backends[0].Addr: true}}})
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{svc.Ports[0].Backends[0].Addr: true}}}, true)
 	mustSync(t, s.Reconciler, s.now)
 	got, err := s.Routes(t.Context())
 	if err != nil || len(got) != 1 || got[0].Addr != vip || got[0].Withheld != NoLiveBackend {
@@ -159,15 +159,15 @@ func TestExplainGivenMarks(t *testing.T) {
 	face, other := GivenFrontend(IPv4, 7), GivenFrontend(IPv4, 8)
 	unmarked := "no virtual server with the mark: the packet goes the way of its address"
 	for _, tt := range []struct {
-		name      string
-		about     Frontend
-		prepare   func(s *story)
-		fate      Fate
-		why, step string
-		nearest   int
+		name         string
+		about        Frontend
+		prepare      func(s *story)
+		fate         Fate
+		reason, step string
+		nearest      int
 	}{
 		{"all backends are down", face, func(s *story) {
-			s.SetHealth(map[ServiceID]Health{media().ID: {Down: map[netip.AddrPort]bool{media().Ports[0].Backends[0].Addr: true}}})
+			s.SetHealth(map[ServiceID]Health{media().ID: {Down: map[netip.AddrPort]bool{media().Ports[0].Backends[0].Addr: true}}}, true)
 			mustSync(t, s.Reconciler, s.now)
 		}, Refused, "none of the 1 backend of prod/media takes new connections", "no backend takes new connections", 0},
 		{"unknown, beside another mark", other, nil, Unrouted, "no Service has firewall mark 8 for IPv4", unmarked, 1},
@@ -207,7 +207,7 @@ func TestExplainGivenMarks(t *testing.T) {
 				tt.prepare(s)
 			}
 			e := s.Explain(Query{Frontend: tt.about})
-			if step := e.Steps[len(e.Steps)-1].Result; e.Fate != tt.fate || e.Why != tt.why || step != tt.step || len(e.Nearest) != tt.nearest {
+			if step := e.Steps[len(e.Steps)-1].Result; e.Fate != tt.fate || e.Reason != tt.reason || step != tt.step || len(e.Nearest) != tt.nearest {
 				t.Errorf("%s", e)
 			}
 		})

@@ -279,7 +279,7 @@ func wantOf(k *Fake, services []Service, opts Options, health map[ServiceID]Heal
 		panic(err)
 	}
 	r.Update(Update{Source: "static", Put: services, Synced: true})
-	r.SetHealth(health)
+	r.SetHealth(health, true)
 	r.due(testNow)
 	return r.want
 }

@@ -85,19 +85,19 @@ func TestGroupBackendIsUpOnAllPorts(t *testing.T) {
 	svc := group(Masquerading, "10.0.0.1", "10.0.0.2")
 	s := newLocalStory(t, svc)
 	face := s.groupFace()
-	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{netip.MustParseAddrPort("10.0.0.2:443"): true}}})
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Down: map[netip.AddrPort]bool{netip.MustParseAddrPort("10.0.0.2:443"): true}}}, true)
 	mustSync(t, s.Reconciler, s.now)
 	if rs, ok := s.have.RealServer(face, netip.MustParseAddrPort("10.0.0.2:0")); !ok || rs.Weight != 0 {
 		t.Errorf("%s takes clients of port 80", rs)
 	}
 	e := s.Explain(Query{Frontend: Frontend{Addr: vip, Port: 80, Proto: TCP}, Client: outside})
 	i := slices.IndexFunc(e.Candidates, func(c Candidate) bool { return c.Addr == netip.MustParseAddrPort("10.0.0.2:80") })
-	if i < 0 || e.Candidates[i].State != Closed || e.Candidates[i].Why != "its health check failed" || len(e.Candidates) != 2 {
+	if i < 0 || e.Candidates[i].State != Closed || e.Candidates[i].Reason != "its health check failed" || len(e.Candidates) != 2 {
 		t.Errorf("candidates %+v", e.Candidates)
 	}
 	svc.WhenDown, svc.Fallback = UseFallback, []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("10.0.0.9"), 0)}
 	s.send(svc)
-	s.SetHealth(map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{PortKey{443, TCP}, IPv4}: true}}})
+	s.SetHealth(map[ServiceID]Health{svc.ID: {Lost: map[FamilyPort]bool{{PortKey{443, TCP}, IPv4}: true}}}, true)
 	mustSync(t, s.Reconciler, s.now)
 	if got := s.k.Connect(outside, Frontend{Addr: vip, Port: 80, Proto: TCP}); !slices.Equal(got.Backends, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.9:80")}) {
 		t.Errorf("without a quorum clients reach %v", got.Backends)

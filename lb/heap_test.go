@@ -94,6 +94,23 @@ func BenchmarkHeap(b *testing.B) {
 	}
 }
 
+// TestHeapOfAState takes ClusterIPs, which have most objects: a member of SetLoopBack for each backend.
+func TestHeapOfAState(t *testing.T) {
+	const services, most = 10_000, 25 << 20
+	r := NewReconciler(&Fake{}, Options{Base: base}, "static")
+	if err := r.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Update(put(manyOf(services, 10, ClusterIP)...))
+	empty := heap()
+	r.due(testNow)
+	state := int64(heap() - empty)
+	if n := len(r.want.wanted.fronts); n < services || state > most {
+		t.Errorf("the State of %d frontends takes %d bytes, want %d frontends in at most %d", n, state, services, most)
+	}
+	t.Logf("%.1f MiB", float64(state)/(1<<20))
+}
+
 // BenchmarkRefused is the first Sync where the kernel has no scheduler module.
 func BenchmarkRefused(b *testing.B) {
 	for _, n := range []int{benchmarked(1_000), benchmarked(4_000)} {

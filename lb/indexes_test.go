@@ -55,7 +55,7 @@ func (s *script) step() {
 		s.now = s.now.Add(time.Duration(g.IntN(40)) * time.Second)
 		s.must(s.Sync(context.Background(), s.now))
 	case n < 60:
-		s.SetHealth(g.health(s.last))
+		s.SetHealth(g.health(s.last), true)
 	case n < 63:
 		s.SetHealthPorts(map[uint16]bool{30000: g.chance(50), 30001: g.chance(50)})
 	case n < 70:
@@ -172,7 +172,7 @@ func (s *script) empty() {
 		"drains.servers": len(ds.servers), "drains.times": len(ds.times), "drains.inner": len(ds.inner), "drains.drained": len(ds.drained),
 		"marks.of": len(ms.of), "marks.given": len(ms.given), "marks.byMark": len(ms.byMark), "marks.maybeUnused": len(ms.maybeUnused),
 		"routes.of": len(rs.of), "routes.claimed": len(rs.claimed), "routes.reported": len(rs.reported), "routes.dirty": len(rs.dirty),
-		"failures.of": len(s.failed.of), "Reconciler.notes": len(s.notes), "orphans.deferred": len(s.orphans.deferred),
+		"failures.of": len(s.failed.of), "plannedNotes.of": len(s.notes.of), "plannedNotes.fresh": len(s.notes.fresh), "orphans.deferred": len(s.orphans.deferred),
 	} {
 		if n > 0 {
 			s.t.Errorf("%s has %d entries, and there is no Service", name, n)

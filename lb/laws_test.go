@@ -182,7 +182,7 @@ func TestLawChangesGiveTheSameStateAsARestart(t *testing.T) {
 			opts = g.syncing(opts, services)
 			r.Configure(opts)
 			r.Update(Update{Source: "static", Put: services, Synced: true})
-			r.SetHealth(health)
+			r.SetHealth(health, true)
 			mustSync(t, r, now)
 			now = now.Add(time.Second)
 		}
@@ -203,7 +203,7 @@ func TestLawChangesGiveTheSameStateAsARestart(t *testing.T) {
 		// A restart adopts it all without a write.
 		r2 := NewReconciler(k, opts, "static")
 		r2.Update(Update{Source: "static", Put: services, Synced: true})
-		r2.SetHealth(health)
+		r2.SetHealth(health, true)
 		mustSync(t, r2, now)
 		if k.Calls() != calls {
 			t.Errorf("a restart wrote %d ops", k.Calls()-calls)
@@ -266,7 +266,7 @@ func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
 		k := g.kernel()
 		r := NewReconciler(k, opts, "static")
 		r.Update(put(a...))
-		r.SetHealth(healthA)
+		r.SetHealth(healthA, true)
 		mustSync(t, r, testNow)
 		frontends := k.allFrontends(a, b)
 		before := outcomes(k, frontends)
@@ -284,7 +284,7 @@ func TestLawNoStepLetsTrafficLandWrong(t *testing.T) {
 			}
 		}
 		r.Update(put(b...))
-		r.SetHealth(healthB)
+		r.SetHealth(healthB, true)
 		for now := testNow; n == 0 || len(r.Drains()) > 0; now = now.Add(20 * time.Second) {
 			mustSync(t, r, now)
 			n++

@@ -32,7 +32,7 @@ func TestLawDrainsDoNotChangeWhatNewConnectionsMeet(t *testing.T) {
 			services := g.services()
 			health := g.health(services)
 			r.Update(put(services...))
-			r.SetHealth(health)
+			r.SetHealth(health, true)
 			mustSync(t, r, now)
 			now = now.Add(10 * time.Second)
 			anew := like(k)

@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -85,30 +86,99 @@ type Note struct {
 
 func (n Note) String() string { return fmt.Sprintf("%s: %s: %s", n.Service, n.Reason, n.Text) }
 
+// Compare orders Notes by Service, then by reason and text.
+func (n Note) Compare(other Note) int {
+	return cmp.Or(n.Service.Compare(other.Service), cmp.Compare(n.Reason, other.Reason), cmp.Compare(n.Text, other.Text))
+}
+
 func sortNotes(notes []Note) []Note {
-	slices.SortFunc(notes, func(a, b Note) int {
-		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
-	})
+	slices.SortFunc(notes, Note.Compare)
 	return slices.Compact(notes)
 }
 
-// Notes returns the Notes of all Services, sorted. An Op that only waits for a failed one has
-// none.
-func (r *Reconciler) Notes() []Note {
-	var out []Note
-	for _, notes := range r.notes {
-		out = append(out, notes...)
+// plannedNotes are the Notes of the plans. A change of one Service costs no sorting of all.
+type plannedNotes struct {
+	of     map[ServiceID][]Note   // of Services that have any, sorted
+	sorted []ServiceID            // those that had any at the last call of all
+	fresh  map[ServiceID]struct{} // those that have got their first one since
+}
+
+func newPlannedNotes() plannedNotes {
+	return plannedNotes{of: map[ServiceID][]Note{}, fresh: map[ServiceID]struct{}{}}
+}
+
+// set replaces the Notes of a Service, which are sorted and of no other, and reports whether
+// they differ.
+func (n *plannedNotes) set(id ServiceID, notes []Note) bool {
+	before := n.of[id]
+	if slices.Equal(before, notes) {
+		return false
 	}
-	out = append(out, r.guards.notes()...)
+	switch {
+	case len(notes) == 0:
+		delete(n.of, id)
+		delete(n.fresh, id)
+	case len(before) == 0:
+		n.fresh[id] = struct{}{}
+		fallthrough
+	default:
+		n.of[id] = notes
+	}
+	return true
+}
+
+// all returns the Notes of all Services, sorted, with room for some more.
+func (n *plannedNotes) all(more int) []Note {
+	fresh := slices.SortedFunc(maps.Keys(n.fresh), ServiceID.Compare)
+	clear(n.fresh)
+	ids := make([]ServiceID, 0, len(n.of))
+	out := make([]Note, 0, len(n.of)+more)
+	for old := n.sorted; len(old)+len(fresh) > 0; {
+		var id ServiceID
+		switch order := firstOrder(old, fresh); {
+		case order < 0:
+			id, old = old[0], old[1:]
+		case order > 0:
+			id, fresh = fresh[0], fresh[1:]
+		default: // it had none for a while
+			id, old, fresh = old[0], old[1:], fresh[1:]
+		}
+		if notes := n.of[id]; len(notes) > 0 {
+			ids, out = append(ids, id), append(out, notes...)
+		}
+	}
+	n.sorted = ids
+	return out
+}
+
+// firstOrder compares the first elements of two lists, not both empty; an empty one is last.
+func firstOrder(a, b []ServiceID) int {
+	switch {
+	case len(b) == 0:
+		return -1
+	case len(a) == 0:
+		return 1
+	}
+	return a[0].Compare(b[0])
+}
+
+// Notes returns the Notes of all Services, sorted. An Op that only waits for a failed one has
+// none. It sorts within the Reconciler, so only its owner may call it.
+func (r *Reconciler) Notes() []Note {
+	more := r.guards.notes()
 	owners := r.failed.owners(r.want)
 	r.failed.each(func(id Object, f failure) {
 		note := Note{Reason: Failed, Text: fmt.Sprintf("%s: %v", f.op, f.err)}
 		if owner := owners(id); owner != nil {
 			note.Service = owner.Service
 		}
-		out = append(out, note)
+		more = append(more, note)
 	})
-	return sortNotes(out)
+	out := r.notes.all(len(more))
+	if len(more) == 0 {
+		return out
+	}
+	return sortNotes(append(out, more...))
 }
 
 // Unfinished returns the Services that the kernel does not serve as their source has them, and

@@ -2,6 +2,8 @@ package lb
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,7 +40,7 @@ func TestLawNotesOfOneVersionAreTheSame(t *testing.T) {
 			case 0:
 				services := g.services()
 				r.Update(put(services...))
-				r.SetHealth(g.health(services))
+				r.SetHealth(g.health(services), true)
 			case 1:
 				r.Release("static")
 			}
@@ -51,6 +53,31 @@ func TestLawNotesOfOneVersionAreTheSame(t *testing.T) {
 				}
 			}
 			notes, version = got, r.NotesVersion()
+		}
+	})
+}
+
+func TestPlannedNotesAreSorted(t *testing.T) {
+	seeds(t, 25, func(t *testing.T, g *gen) {
+		kept := newPlannedNotes()
+		for range 200 {
+			id := ServiceID{Source: "static", Name: string(rune('a' + g.IntN(9)))}
+			var notes []Note
+			for range g.IntN(3) {
+				notes = append(notes, Note{id, Reason(string(rune('x' + g.IntN(3)))), "text"})
+			}
+			before := slices.Clone(kept.of[id])
+			changed := kept.set(id, sortNotes(notes))
+			if now := kept.of[id]; changed == slices.Equal(before, now) {
+				t.Fatalf("%v became %v, changed is %v", before, now, changed)
+			}
+			if g.IntN(3) > 0 {
+				continue
+			}
+			want := sortNotes(slices.Concat(slices.Collect(maps.Values(kept.of))...))
+			if d := cmp.Diff(want, kept.all(0), exact); d != "" {
+				t.Fatalf("(-want +got):\n%s", d)
+			}
 		}
 	})
 }

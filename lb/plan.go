@@ -332,8 +332,8 @@ func (p *planner) backends(f, outer Frontend, vip VIP, port Port, local bool) (n
 			p.note(BadObject, "backend %s is not used for %s: only a tunnel reaches a backend of the other family", be.Addr, outer)
 			continue
 		}
-		if why := p.facts.refusal(be, p.svc.Apart); why != "" {
-			p.note(NotAllowed, "backend %s is %s and is not used: it would be reached past the box's firewall", be.Addr, why)
+		if reason := p.facts.refusal(be, p.svc.Apart); reason != "" {
+			p.note(NotAllowed, "backend %s is %s and is not used: it would be reached past the box's firewall", be.Addr, reason)
 			continue
 		}
 		if be.Forward.Direct() && p.needsIPVS("%s needs IPVS: backend %s is not used", be.Forward, be.Addr) {

@@ -45,7 +45,7 @@ type Reconciler struct {
 	*model
 	kernel       Kernel
 	opts         Options
-	notes        map[ServiceID][]Note
+	notes        plannedNotes
 	notesVersion uint64 // see NotesVersion
 	guarding     bool   // a guard withheld something at the last Sync
 	planned      Table  // of the Service that is being planned
@@ -87,7 +87,7 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 		touched: map[Object]struct{}{},
 	}
 	r := &Reconciler{
-		model: m, kernel: k, notes: map[ServiceID][]Note{}, failed: newFailures(),
+		model: m, kernel: k, notes: newPlannedNotes(), failed: newFailures(),
 		marks: newMarks(m), guards: guards{m, map[string]*guard{}}, routes: newRoutes(m),
 	}
 	r.drains = newDrains(m, &r.marks, &r.orphans)
@@ -128,24 +128,33 @@ func (r *Reconciler) Update(u Update) {
 	r.catalog.Apply(u, r.facts.Taken, r.dirty)
 }
 
-// SetHealth sets the results of the checks of all Services that have checks, and returns the
-// Services with other results than before, in no order.
-func (r *Reconciler) SetHealth(health map[ServiceID]Health) (differ []ServiceID) {
-	for id := range r.facts.Health {
-		if _, ok := health[id]; !ok {
-			differ = append(differ, id)
+// SetHealth sets the results of the checks of Services, and returns the Services with other results than before, in
+// no order. If these are all Services that have checks, the others lose their results. The inner maps are the
+// Reconciler's from then on.
+func (r *Reconciler) SetHealth(health map[ServiceID]Health, all bool) (differ []ServiceID) {
+	now := r.facts.Health
+	if all {
+		for id := range now {
+			if _, ok := health[id]; !ok {
+				differ = append(differ, id)
+				delete(now, id)
+			}
 		}
 	}
+	if now == nil {
+		now = make(map[ServiceID]Health, len(health))
+		r.facts.Health = now
+	}
 	for id, h := range health {
-		old, ok := r.facts.Health[id]
+		old, ok := now[id]
 		if !ok || !maps.Equal(old.Down, h.Down) || !maps.Equal(old.Lost, h.Lost) {
 			differ = append(differ, id)
+			now[id] = h
 		}
 	}
 	for _, id := range differ {
 		r.dirty[id] = struct{}{}
 	}
-	r.facts.Health = health
 	return differ
 }
 
@@ -338,16 +347,14 @@ func (r *Reconciler) plan(id ServiceID, left []removedServer) []removedServer {
 	}
 	old := r.want.fronts(owner)
 	r.planned.reset()
-	before := r.notes[id]
 	svc, ok := r.catalog.Get(id)
 	r.marks.assign(id, svc)
+	var notes []Note
 	if ok {
-		r.notes[id] = planInto(&r.planned, svc, &r.facts)
+		notes = planInto(&r.planned, svc, &r.facts)
 		r.drains.times[id] = svc.Drain
-	} else {
-		delete(r.notes, id)
 	}
-	if !slices.Equal(before, r.notes[id]) {
+	if r.notes.set(id, notes) {
 		r.notesVersion++
 	}
 	r.want.replace(owner, &r.planned, touched)

@@ -3,6 +3,9 @@ package lb
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 var (
@@ -165,9 +169,9 @@ func TestFailuresOfWeirItselfAreNoted(t *testing.T) {
 func TestUnhealthyBackendKeepsItsConnections(t *testing.T) {
 	s := newStory(t)
 	s.create()
-	s.SetHealth(map[ServiceID]Health{web().ID: {Down: map[netip.AddrPort]bool{be2: true}}})
+	s.SetHealth(map[ServiceID]Health{web().ID: {Down: map[netip.AddrPort]bool{be2: true}}}, true)
 	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 0")
-	s.SetHealth(nil)
+	s.SetHealth(nil, true)
 	s.sync(0, "change real server 10.0.0.2:8080 of 192.0.2.1:80/tcp weight 1")
 }
 
@@ -204,7 +208,7 @@ func TestLostQuorum(t *testing.T) {
 			svc := web(be1, be2)
 			svc.WhenDown, svc.Fallback = tt.when, []netip.AddrPort{sorry}
 			s.Update(put(svc))
-			s.SetHealth(map[ServiceID]Health{svc.ID: down})
+			s.SetHealth(map[ServiceID]Health{svc.ID: down}, true)
 			mustSync(t, s.Reconciler, s.now)
 			if d := cmp.Diff(tt.want, s.k.Connect(clients[0], front), exact); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
@@ -421,5 +425,46 @@ func TestPreviewAppliesNothing(t *testing.T) {
 	}
 	if s.k.Calls() != 0 {
 		t.Errorf("%d ops were applied", s.k.Calls())
+	}
+}
+
+// The results of some Services have the effect of those of all.
+func TestHealthOfSomeServices(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	whole, parts := NewReconciler(&Fake{}, Options{}), NewReconciler(&Fake{}, Options{})
+	known := map[ServiceID]Health{}
+	for range 1000 {
+		all, part := maps.Clone(known), map[ServiceID]Health{}
+		for range r.IntN(3) {
+			id := ServiceID{Source: "static", Name: fmt.Sprint(r.IntN(5))}
+			h := Health{}
+			if r.IntN(2) == 0 {
+				h.Down = map[netip.AddrPort]bool{be2: true}
+			}
+			if r.IntN(2) == 0 {
+				h.Lost = map[FamilyPort]bool{{PortKey{80, TCP}, IPv4}: true}
+			}
+			all[id], part[id] = h, h
+		}
+		gone := r.IntN(10) == 0
+		for id := range all {
+			if gone && r.IntN(2) == 0 {
+				delete(all, id)
+			}
+		}
+		if gone {
+			part = maps.Clone(all)
+		}
+		want := whole.SetHealth(maps.Clone(all), true)
+		got := parts.SetHealth(part, gone)
+		slices.SortFunc(want, ServiceID.Compare)
+		slices.SortFunc(got, ServiceID.Compare)
+		if !slices.Equal(got, want) {
+			t.Fatalf("differ: %v, want %v", got, want)
+		}
+		if diff := cmp.Diff(whole.Facts().Health, parts.Facts().Health, cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("health (-all +parts):\n%s", diff)
+		}
+		known = all
 	}
 }

@@ -209,12 +209,12 @@ func (r *Reconciler) Route(a netip.Addr) Route { return r.routes.current(a) }
 func (t *routes) current(a netip.Addr) Route {
 	route := Route{Addr: a, Withheld: Gone}
 	for _, s := range t.claimed[a] {
-		why := t.withheld(s.Service, a)
-		if why == "" {
+		reason := t.withheld(s.Service, a)
+		if reason == "" {
 			route.Serves = append(route.Serves, s)
 		}
-		if nearness[why] < nearness[route.Withheld] {
-			route.Withheld = why
+		if nearness[reason] < nearness[route.Withheld] {
+			route.Withheld = reason
 		}
 	}
 	slices.SortFunc(route.Serves, Serving.compare)

@@ -97,7 +97,7 @@ func TestLawRoutesOnlyToAddressesThatAnswer(t *testing.T) {
 			frontends = k.allFrontends(before, services)
 			was := answering(k, frontends)
 			r.Update(Update{Source: "static", Put: services, Delete: goneFrom(before, services), Synced: true})
-			r.SetHealth(g.health(services))
+			r.SetHealth(g.health(services), true)
 			before = services
 			for range 2 {
 				mustSync(t, r, now)
@@ -152,7 +152,7 @@ func TestLawAnsweringAddressesAreReported(t *testing.T) {
 		r := NewReconciler(k, g.options(), "static")
 		services := g.services()
 		r.Update(put(services...))
-		r.SetHealth(g.health(services))
+		r.SetHealth(g.health(services), true)
 		mustSync(t, r, testNow)
 		told := table{}
 		told.take(t, r)
@@ -214,9 +214,9 @@ func TestRoutes(t *testing.T) {
 	s.k.Fail = nil
 	s.now = s.now.Add(time.Hour)
 	tell("and comes back", served)
-	s.SetHealth(map[ServiceID]Health{web().ID: {Down: map[netip.AddrPort]bool{be1: true, be2: true}}})
+	s.SetHealth(map[ServiceID]Health{web().ID: {Down: map[netip.AddrPort]bool{be1: true, be2: true}}}, true)
 	tell("all are down", "192.0.2.1 [] no-backend")
-	s.SetHealth(nil)
+	s.SetHealth(nil, true)
 	tell("and up", served)
 	labelled := web(be1, be2)
 	labelled.Labels = map[string]string{"tier": "gold"}

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -140,6 +141,17 @@ var mappingSets = [...]Set{SetInternal, SetGroup}
 // ClusterIPs follow other rules.
 var masquerading = [...]struct{ all, kept Set }{
 	{SetLoadBalancer, SetLoadBalancerLocal}, {SetExternalIP, SetExternalIPLocal}, {SetNodePorts, SetNodePortsLocal},
+}
+
+// Exceptions returns the set of those members of s that are not masqueraded. It panics for a set without
+// masqueraded members.
+func (s Set) Exceptions() Set {
+	for _, m := range masquerading {
+		if m.all == s {
+			return m.kept
+		}
+	}
+	panic(fmt.Sprintf("members of %s are not masqueraded", s))
 }
 
 // records are the sets that record virtual servers as weir's own by their address.

@@ -82,7 +82,7 @@ func besideTenant(t *testing.T, g *gen, rounds, most int) (served int) {
 			all[victim.ID] = h
 		}
 		r.Update(Update{Source: "static", Put: append(slices.Clone(tenant), victim), Synced: true})
-		r.SetHealth(all)
+		r.SetHealth(all, true)
 		mustSync(t, r, now)
 	}
 	apply(testNow, nil)

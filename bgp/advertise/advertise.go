@@ -270,18 +270,18 @@ func (a *Advertiser) served(v *vip) {
 }
 
 // unserved records that a VIP has no Service, and the reason.
-func (a *Advertiser) unserved(v *vip, why lb.Withheld) {
-	if v.withheld == "" && why == lb.NoLiveBackend {
+func (a *Advertiser) unserved(v *vip, reason lb.Withheld) {
+	if v.withheld == "" && reason == lb.NoLiveBackend {
 		v.ended, v.old = a.now, false
 		a.minimum.ended.push(v, a.now)
 	}
-	if v.withheld != why {
-		v.withheld, v.since = why, a.now
+	if v.withheld != reason {
+		v.withheld, v.since = reason, a.now
 	}
 	switch {
-	case why == lb.NotServed:
+	case reason == lb.NotServed:
 		v.up, v.kept, v.lost, v.serving, v.targets = false, false, false, nil, nil
-	case why != lb.NoLiveBackend:
+	case reason != lb.NoLiveBackend:
 		v.up, v.kept = false, false
 	case v.up && !v.kept && v.counted == announced && a.minimum.keeps(a.policy.MinAnnounced):
 		v.kept = true

@@ -9,7 +9,7 @@ import (
 // printArista prints for Arista EOS 4.26 and later.
 func printArista(p *page, f facts) {
 	p.head("Arista EOS", "Into the configuration: configure terminal.", f)
-	p.whyFilter(f)
+	p.commentFilter(f)
 	for _, a := range f.families {
 		if !a.v6 {
 			for i, prefix := range a.prefixes {
@@ -24,7 +24,7 @@ func printArista(p *page, f facts) {
 		})
 	}
 	p.put("!")
-	p.why(whyShutdown)
+	p.comment(commentShutdown)
 	p.put("ip community-list WEIR-SHUTDOWN permit 65535:0")
 	p.put("!")
 	for _, a := range f.families {
@@ -37,14 +37,14 @@ func printArista(p *page, f facts) {
 		})
 		p.block("route-map "+name+" permit 20", "!", "   ", func() { p.put("%s", match) })
 	}
-	p.why(whyNothingOut)
+	p.comment(commentNothingOut)
 	p.put("route-map WEIR-OUT deny 10")
 	p.put("!")
 	p.block(fmt.Sprintf("router bgp %d", f.ASN), "", "   ", func() {
-		p.why(whyECMP)
+		p.comment(commentECMP)
 		p.put("maximum-paths %d ecmp %d", multipath, multipath)
 		p.put("bgp bestpath as-path multipath-relax")
-		p.whyRestart(f)
+		p.commentRestart(f)
 		p.put("graceful-restart-helper")
 		aristaNeighbor(p, f)
 	})
@@ -65,32 +65,32 @@ func aristaNeighbor(p *page, f facts) {
 	p.put("%s remote-as %d", n, f.LocalASN)
 	p.put("%s description weir", n)
 	if f.Address.IsValid() && !f.onLink {
-		p.why("The interface that has %s: %s update-source INTERFACE", f.Address, n)
+		p.comment("The interface that has %s: %s update-source INTERFACE", f.Address, n)
 	}
 	if f.passive() {
-		p.why("The box does not listen; it connects.")
+		p.comment("The box does not listen; it connects.")
 		p.put("%s transport connection-mode passive", n)
 	} else if f.boxPort != 0 && f.boxPort != bgp.DefaultPort {
 		p.put("%s transport remote-port %d", n, f.boxPort)
 	}
 	if f.Port != bgp.DefaultPort {
-		p.why("weir connects to port %d of this router, which listens on 179: set the peer's port to 179, or let only the router connect.", f.Port)
+		p.comment("weir connects to port %d of this router, which listens on 179: set the peer's port to 179, or let only the router connect.", f.Port)
 	}
-	if p.whyPassword(f) {
+	if p.commentPassword(f) {
 		p.put("%s password %s", n, passwordMissing)
 	}
 	if f.Multihop != 0 {
-		p.why("The box is not on the same link.")
+		p.comment("The box is not on the same link.")
 		p.put("%s ebgp-multihop %d", n, f.Multihop)
 	}
 	if f.TTLSecurity != 0 {
-		p.whyTTL(f)
+		p.commentTTL(f)
 		p.put("%s ttl maximum-hops %d", n, f.TTLSecurity)
 	}
-	p.why(whyTimers)
+	p.comment(commentTimers)
 	p.put("%s timers %s %s", n, seconds(f.Keepalive), seconds(f.Hold))
 	if f.BFD.Enabled {
-		p.whyBFD(f)
+		p.commentBFD(f)
 		p.put("%s bfd", n)
 		p.put("%s bfd interval %d min-rx %d multiplier %d", n, f.intervalMS(), f.intervalMS(), f.BFD.Multiplier)
 	}
@@ -98,7 +98,7 @@ func aristaNeighbor(p *page, f facts) {
 	for _, a := range f.families {
 		limit += a.limit
 	}
-	p.why(whyLimit)
+	p.comment(commentLimit)
 	p.put("%s maximum-routes %d", n, limit)
 	for _, v6 := range []bool{false, true} {
 		p.put("!")

@@ -13,20 +13,20 @@ func printBIRD(p *page, f facts) {
 	if f.Address.Is4() {
 		p.put("router id %s;", f.routerID)
 	} else {
-		p.why("A router that has no IPv4 address needs: router id NUMBER;")
+		p.comment("A router that has no IPv4 address needs: router id NUMBER;")
 	}
 	p.put("protocol device { }")
 	if !f.onLink {
-		p.why("For a session that may go over several hops the way to the box is looked up among these, and those of an IGP.")
+		p.comment("For a session that may go over several hops the way to the box is looked up among these, and those of an IGP.")
 		p.put("protocol direct { ipv4; ipv6; }")
 	}
-	p.why(whyECMP + " (Here the ASN does not matter, the path's length does.) The kernel's hash: sysctl " +
+	p.comment(commentECMP + " (Here the ASN does not matter, the path's length does.) The kernel's hash: sysctl " +
 		"net.ipv4.fib_multipath_hash_policy=1 and net.ipv6.fib_multipath_hash_policy=1 count ports too.")
 	for _, a := range f.families {
 		p.put("protocol kernel { %s { export where source = RTS_BGP; }; merge paths on limit %d; }", a.name("ipv4", "ipv6"), multipath)
 	}
 	if f.BFD.Enabled {
-		p.whyBFD(f)
+		p.commentBFD(f)
 		p.put(`protocol bfd { interface "*" { interval %d ms; multiplier %d; }; }`, f.intervalMS(), f.BFD.Multiplier)
 	}
 	p.WriteString("\n")
@@ -40,8 +40,8 @@ func birdName(peer string) string {
 }
 
 func birdFilters(p *page, f facts) {
-	p.whyFilter(f)
-	p.why(whyShutdown)
+	p.commentFilter(f)
+	p.comment(commentShutdown)
 	for _, a := range f.families {
 		sets := make([]string, len(a.prefixes))
 		for i, prefix := range a.prefixes {
@@ -78,17 +78,17 @@ func birdSession(p *page, f facts) {
 	}
 	p.put("neighbor %s%s as %d;", f.box, port, f.LocalASN)
 	if !f.Passive && !f.Range.IsValid() {
-		p.why(whyBIRDWaits)
+		p.comment(commentBIRDWaits)
 		p.put("passive on;")
 	}
-	if p.whyPassword(f) {
+	if p.commentPassword(f) {
 		p.put("password %q;", passwordMissing)
 	}
 	birdHops(p, f)
-	p.why(whyTimers)
+	p.comment(commentTimers)
 	p.put("hold time %s; keepalive time %s;", seconds(f.Hold), seconds(f.Keepalive))
 	p.put("connect retry time %s; error wait time %s, %s;", seconds(f.ConnectRetry), seconds(f.ConnectRetry), seconds(6*f.ConnectRetry))
-	p.whyRestart(f)
+	p.commentRestart(f)
 	if f.restart == 0 {
 		p.put("graceful restart off;")
 	} else {
@@ -96,16 +96,16 @@ func birdSession(p *page, f facts) {
 	}
 	if f.BFD.Enabled {
 		if f.restart != 0 {
-			p.why("With \"bfd graceful\" the routes are kept too when weir itself is killed; and then, for as long, when the whole box dies.")
+			p.comment("With \"bfd graceful\" the routes are kept too when weir itself is killed; and then, for as long, when the whole box dies.")
 		}
 		p.put("bfd on;")
 	}
 	for _, a := range f.families {
 		p.block(a.name("ipv4 {", "ipv6 {"), "};", "  ", func() {
 			p.put("import filter %s;", a.name("weir4", "weir6"))
-			p.why(whyLimit)
+			p.comment(commentLimit)
 			p.put("import limit %d action block;", a.limit)
-			p.why(whyNothingOut)
+			p.comment(commentNothingOut)
 			p.put("export none;")
 		})
 	}
@@ -114,23 +114,23 @@ func birdSession(p *page, f facts) {
 // RFC 4724, section 4.2 makes BIRD take a connection beside an established session for a
 // restart of the box. If both sides connect at the same time, that happens during the restart
 // of weir: BIRD drops the routes of the second session before it has any of the first.
-const whyBIRDWaits = "The box connects. If both did at the same time after a restart of weir, BIRD could count it as two restarts, and drop the box's routes for some seconds."
+const commentBIRDWaits = "The box connects. If both did at the same time after a restart of weir, BIRD could count it as two restarts, and drop the box's routes for some seconds."
 
 // birdHops writes how far away the box is.
 func birdHops(p *page, f facts) {
 	switch {
 	case f.TTLSecurity != 0:
-		p.whyTTL(f)
+		p.commentTTL(f)
 		if f.TTLSecurity == 1 {
 			p.put("direct; ttl security on;")
 		} else {
 			p.put("multihop %d; ttl security on;", f.TTLSecurity)
 		}
 	case f.Multihop != 0:
-		p.why("The box is not on the same link.")
+		p.comment("The box is not on the same link.")
 		p.put("multihop %d;", f.Multihop)
 	case f.Internal() && f.BFD.Enabled:
-		p.why("weir's BFD is that of one link (RFC 5881), and an internal session counts as one over several otherwise.")
+		p.comment("weir's BFD is that of one link (RFC 5881), and an internal session counts as one over several otherwise.")
 		p.put("direct;")
 	}
 }

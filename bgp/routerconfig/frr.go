@@ -12,7 +12,7 @@ func printFRR(p *page, f facts) {
 		frrDaemons(f)+".", f)
 	frrFilters(p, f)
 	p.block(fmt.Sprintf("router bgp %d", f.ASN), "exit", " ", func() {
-		p.why(whyECMP)
+		p.comment(commentECMP)
 		p.put("bgp bestpath as-path multipath-relax")
 		frrNeighbor(p, f)
 		for _, v6 := range []bool{false, true} {
@@ -21,7 +21,7 @@ func printFRR(p *page, f facts) {
 	})
 	if f.BFD.Enabled {
 		p.put("!")
-		p.whyBFD(f)
+		p.commentBFD(f)
 		p.block("bfd", "exit", " ", func() {
 			p.block("profile weir", "exit", " ", func() {
 				p.put("detect-multiplier %d", f.BFD.Multiplier)
@@ -44,7 +44,7 @@ func frrDaemons(f facts) string {
 }
 
 func frrFilters(p *page, f facts) {
-	p.whyFilter(f)
+	p.commentFilter(f)
 	for _, a := range f.families {
 		for i, prefix := range a.prefixes {
 			length := fmt.Sprintf(" ge %d", a.longest)
@@ -58,14 +58,14 @@ func frrFilters(p *page, f facts) {
 		}
 	}
 	p.put("!")
-	p.why(whyShutdown)
+	p.comment(commentShutdown)
 	p.put("bgp community-list standard WEIR-SHUTDOWN seq 5 permit graceful-shutdown")
 	p.put("!")
 	for i, a := range f.families {
 		frrMap(p, 20*i+10, a, true)
 		frrMap(p, 20*i+20, a, false)
 	}
-	p.why(whyNothingOut)
+	p.comment(commentNothingOut)
 	p.put("route-map WEIR-OUT deny 10")
 	p.put("exit")
 	p.put("!")
@@ -93,24 +93,24 @@ func frrNeighbor(p *page, f facts) {
 		p.put("%s port %d", n, f.boxPort)
 	}
 	if f.passive() {
-		p.why("The box does not listen; it connects.")
+		p.comment("The box does not listen; it connects.")
 		p.put("%s passive", n)
 	}
-	if p.whyPassword(f) {
+	if p.commentPassword(f) {
 		p.put("%s password %s", n, passwordMissing)
 	}
 	if f.Multihop != 0 {
-		p.why("The box is not on the same link.")
+		p.comment("The box is not on the same link.")
 		p.put("%s ebgp-multihop %d", n, f.Multihop)
 	}
 	if f.TTLSecurity != 0 {
-		p.whyTTL(f)
+		p.commentTTL(f)
 		p.put("%s ttl-security hops %d", n, f.TTLSecurity)
 	}
-	p.why(whyTimers)
+	p.comment(commentTimers)
 	p.put("%s timers %s %s", n, seconds(f.Keepalive), seconds(f.Hold))
 	p.put("%s timers connect %s", n, seconds(f.ConnectRetry))
-	p.whyRestart(f)
+	p.commentRestart(f)
 	if f.restart == 0 {
 		p.put("%s graceful-restart-disable", n)
 	} else {
@@ -120,7 +120,7 @@ func frrNeighbor(p *page, f facts) {
 		p.put("%s bfd", n)
 		p.put("%s bfd profile weir", n)
 		if f.restart != 0 {
-			p.why("To have the routes kept too when weir itself is killed (and then, for as long, when the whole box dies): "+
+			p.comment("To have the routes kept too when weir itself is killed (and then, for as long, when the whole box dies): "+
 				"%s bfd check-control-plane-failure", n)
 		}
 	}
@@ -137,7 +137,7 @@ func frrFamily(p *page, f facts, v6 bool) {
 			p.put("%s activate", n)
 			p.put("%s route-map WEIR-IN in", n)
 			p.put("%s route-map WEIR-OUT out", n)
-			p.why(whyLimit)
+			p.comment(commentLimit)
 			p.put("%s maximum-prefix %d restart 1", n, a.limit)
 			if f.Internal() {
 				p.put("maximum-paths ibgp %d", multipath)
@@ -149,7 +149,7 @@ func frrFamily(p *page, f facts, v6 bool) {
 	}
 	if !v6 {
 		p.block("address-family ipv4 unicast", "exit-address-family", " ", func() {
-			p.why("weir announces no IPv4 here, which FRRouting takes for granted.")
+			p.comment("weir announces no IPv4 here, which FRRouting takes for granted.")
 			p.put("no %s activate", n)
 		})
 	}

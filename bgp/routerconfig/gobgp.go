@@ -12,17 +12,17 @@ func printGoBGP(p *page, f facts) {
 	p.block("[global.config]", "", "  ", func() {
 		p.put("as = %d", f.ASN)
 		if !f.Address.Is4() {
-			p.why("An IPv4 address that no other router has.")
+			p.comment("An IPv4 address that no other router has.")
 		}
 		p.put("router-id = %q", f.routerID)
 		if f.Port != bgp.DefaultPort {
 			p.put("port = %d", f.Port)
 		}
 	})
-	p.why(whyECMP)
+	p.comment(commentECMP)
 	p.block("[global.use-multiple-paths.config]", "", "  ", func() { p.put("enabled = true") })
-	p.whyFilter(f)
-	p.why(whyNothingOut)
+	p.commentFilter(f)
+	p.comment(commentNothingOut)
 	p.block("[global.apply-policy.config]", "", "  ", func() {
 		p.put(`import-policy-list = ["weir"]`)
 		p.put(`default-import-policy = "reject-route"`)
@@ -45,37 +45,37 @@ func gobgpNeighbor(p *page, f facts) {
 	p.put("[[neighbors]]")
 	p.indent = "  "
 	lines := []string{fmt.Sprintf("neighbor-address = %q", f.box), fmt.Sprintf("peer-as = %d", f.LocalASN), `description = "weir"`}
-	if p.whyPassword(f) {
+	if p.commentPassword(f) {
 		lines = append(lines, fmt.Sprintf("auth-password = %q", passwordMissing))
 	}
 	table("config", lines...)
 	gobgpTransport(p, f, table)
 	if f.Multihop != 0 {
-		p.why("The box is not on the same link.")
+		p.comment("The box is not on the same link.")
 		table("ebgp-multihop.config", "enabled = true", fmt.Sprintf("multihop-ttl = %d", f.Multihop))
 	}
 	if f.TTLSecurity != 0 {
-		p.whyTTL(f)
+		p.commentTTL(f)
 		table("ttl-security.config", "enabled = true", fmt.Sprintf("ttl-min = %d", 256-f.TTLSecurity))
 	}
-	p.why(whyTimers)
+	p.comment(commentTimers)
 	table("timers.config", "hold-time = "+seconds(f.Hold), "keepalive-interval = "+seconds(f.Keepalive), "connect-retry = "+seconds(f.ConnectRetry))
 	if f.BFD.Enabled {
-		p.whyBFD(f)
-		p.why("GoBGP has BFD from 4.6 on; take these lines in there.")
+		p.commentBFD(f)
+		p.comment("GoBGP has BFD from 4.6 on; take these lines in there.")
 		us := f.BFD.Interval.Microseconds()
 		for _, l := range []string{"[neighbors.bfd.config]", "  enabled = true", fmt.Sprintf("  desired-minimum-tx-interval = %d", us),
 			fmt.Sprintf("  required-minimum-receive = %d", us), fmt.Sprintf("  detection-multiplier = %d", f.BFD.Multiplier)} {
 			p.put("#%s", l)
 		}
 	}
-	p.whyRestart(f)
+	p.commentRestart(f)
 	table("graceful-restart.config", fmt.Sprintf("enabled = %t", f.restart != 0))
 	for _, a := range f.families {
 		p.put("[[neighbors.afi-safis]]")
 		p.block("[neighbors.afi-safis.config]", "", "  ", func() { p.put("afi-safi-name = %q", a.name("ipv4-unicast", "ipv6-unicast")) })
 		p.block("[neighbors.afi-safis.mp-graceful-restart.config]", "", "  ", func() { p.put("enabled = %t", f.restart != 0) })
-		p.why(whyLimit)
+		p.comment(commentLimit)
 		p.block("[neighbors.afi-safis.prefix-limit.config]", "", "  ", func() { p.put("max-prefixes = %d", a.limit) })
 	}
 	p.indent = ""
@@ -87,7 +87,7 @@ func gobgpTransport(p *page, f facts, table func(name string, lines ...string)) 
 		lines = append(lines, fmt.Sprintf("local-address = %q", f.Address))
 	}
 	if f.passive() {
-		p.why("The box does not listen; it connects.")
+		p.comment("The box does not listen; it connects.")
 		lines = append(lines, "passive-mode = true")
 	} else if f.boxPort != 0 && f.boxPort != bgp.DefaultPort {
 		lines = append(lines, fmt.Sprintf("remote-port = %d", f.boxPort))
@@ -120,7 +120,7 @@ func gobgpPolicy(p *page, f facts) {
 	p.indent = "  "
 	for _, a := range f.families {
 		set := a.name("weir4", "weir6")
-		p.why(whyShutdown + " (To GoBGP 0 is no preference, and 1 is the least.)")
+		p.comment(commentShutdown + " (To GoBGP 0 is no preference, and 1 is the least.)")
 		p.put("[[policy-definitions.statements]]")
 		p.put("  name = %q", set+"-shutdown")
 		p.put("  [policy-definitions.statements.conditions.match-prefix-set]")

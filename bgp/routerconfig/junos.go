@@ -11,7 +11,7 @@ import (
 func printJunos(p *page, f facts) {
 	p.head("Junos", "Into the configuration: load set terminal, then commit check.", f)
 	p.put("set routing-options autonomous-system %d", f.ASN)
-	p.why(whyECMP)
+	p.comment(commentECMP)
 	p.put("set policy-options policy-statement WEIR-ECMP then load-balance per-flow")
 	p.put("set routing-options forwarding-table export WEIR-ECMP")
 	p.WriteString("\n")
@@ -21,7 +21,7 @@ func printJunos(p *page, f facts) {
 }
 
 func junosPolicy(p *page, f facts) {
-	p.whyFilter(f)
+	p.commentFilter(f)
 	for _, a := range f.families {
 		for _, prefix := range a.prefixes {
 			lengths := "orlonger"
@@ -34,7 +34,7 @@ func junosPolicy(p *page, f facts) {
 			p.put("set policy-options route-filter-list %s %s %s", a.name("WEIR-IPV4", "WEIR-IPV6"), prefix, lengths)
 		}
 	}
-	p.why(whyShutdown)
+	p.comment(commentShutdown)
 	p.put("set policy-options community WEIR-SHUTDOWN members 65535:0")
 	in := "set policy-options policy-statement WEIR-IN term "
 	for _, a := range f.families {
@@ -50,7 +50,7 @@ func junosPolicy(p *page, f facts) {
 		}
 	}
 	p.put("%sREST then reject", in)
-	p.why(whyNothingOut)
+	p.comment(commentNothingOut)
 	p.put("set policy-options policy-statement WEIR-OUT then reject")
 }
 
@@ -74,21 +74,21 @@ func junosGroup(p *page, f facts) {
 		p.put("%slocal-address %s", n, f.Address)
 	}
 	junosTransport(p, f, n)
-	p.why(whyTimers)
+	p.comment(commentTimers)
 	p.put("%shold-time %s", n, seconds(f.Hold))
-	p.whyRestart(f)
+	p.commentRestart(f)
 	if f.restart == 0 {
 		p.put("%sgraceful-restart disable", n)
 	} else {
 		p.put("%sgraceful-restart stale-routes-time %s", n, seconds(f.restart))
 	}
 	if f.BFD.Enabled {
-		p.whyBFD(f)
+		p.commentBFD(f)
 		p.put("%sbfd-liveness-detection minimum-interval %d", n, f.intervalMS())
 		p.put("%sbfd-liveness-detection multiplier %d", n, f.BFD.Multiplier)
 		p.put("%sbfd-liveness-detection session-mode single-hop", n)
 	}
-	p.why(whyLimit)
+	p.comment(commentLimit)
 	for _, a := range f.families {
 		p.put("%sfamily %s unicast accepted-prefix-limit maximum %d", n, a.name("inet", "inet6"), a.limit)
 	}
@@ -96,32 +96,32 @@ func junosGroup(p *page, f facts) {
 
 func junosTransport(p *page, f facts, n string) {
 	if f.passive() {
-		p.why("The box does not listen; it connects.")
+		p.comment("The box does not listen; it connects.")
 		p.put("%spassive", n)
 	} else if f.boxPort != 0 && f.boxPort != bgp.DefaultPort {
-		p.why("The box listens on port %d, and Junos connects to 179 only: let the box connect.", f.boxPort)
+		p.comment("The box listens on port %d, and Junos connects to 179 only: let the box connect.", f.boxPort)
 		p.put("%spassive", n)
 	}
 	if f.Port != bgp.DefaultPort {
-		p.why("weir connects to port %d of this router, which listens on 179: set the peer's port to 179.", f.Port)
+		p.comment("weir connects to port %d of this router, which listens on 179: set the peer's port to 179.", f.Port)
 	}
-	if p.whyPassword(f) {
+	if p.commentPassword(f) {
 		p.put("%sauthentication-key %q", n, passwordMissing)
 	}
 	if f.Multihop != 0 {
-		p.why("The box is not on the same link.")
+		p.comment("The box is not on the same link.")
 		p.put("%smultihop ttl %d", n, f.Multihop)
 	}
 	if f.TTLSecurity == 0 {
 		return
 	}
-	p.whyTTL(f)
+	p.commentTTL(f)
 	if f.TTLSecurity == 1 {
 		p.put("%sttl 255", n)
 	} else {
 		p.put("%smultihop ttl 255", n)
 	}
-	p.why("Incoming packets pass a filter: a term before the one that accepts BGP of the box, on the interface or lo0:")
+	p.comment("Incoming packets pass a filter: a term before the one that accepts BGP of the box, on the interface or lo0:")
 	if !strings.Contains(f.box, ":") {
 		p.put("set firewall family inet filter WEIR-TTL term far from source-address %s/32", f.box)
 		p.put("set firewall family inet filter WEIR-TTL term far from protocol tcp")

@@ -187,8 +187,8 @@ type page struct {
 
 const pageWidth = 96
 
-// why writes a comment, in lines of pageWidth.
-func (p *page) why(format string, args ...any) {
+// comment writes a comment, in lines of pageWidth.
+func (p *page) comment(format string, args ...any) {
 	line := p.indent + p.mark
 	for _, word := range strings.Fields(fmt.Sprintf(format, args...)) {
 		if len(line)+1+len(word) > pageWidth {
@@ -219,61 +219,63 @@ func (p *page) block(begin, end, step string, do func()) {
 
 // head writes the first lines of every configuration.
 func (p *page) head(router, how string, f facts) {
-	p.why("Router %q (%s, AS %d): its side of the session with weir, the box %s of AS %d.", f.Name, router, f.ASN, f.box, f.LocalASN)
-	p.why("%s", how)
+	p.comment("Router %q (%s, AS %d): its side of the session with weir, the box %s of AS %d.", f.Name, router, f.ASN, f.box, f.LocalASN)
+	p.comment("%s", how)
 	if f.box == boxMissing {
-		p.why("Replace %s by the box's address.", boxMissing)
+		p.comment("Replace %s by the box's address.", boxMissing)
 	}
-	p.why("Each box is a neighbour like this one; the rest is shared.")
-	p.why("weir's routes may have the communities of its [[bgp.advertise]], and 65535:0 (graceful " +
+	p.comment("Each box is a neighbour like this one; the rest is shared.")
+	p.comment("weir's routes may have the communities of its [[bgp.advertise]], and 65535:0 (graceful " +
 		"shutdown, RFC 8326) while a box is drained.")
 	p.WriteString("\n")
 }
 
-// whyPassword writes the place of the password, if there is one.
-func (p *page) whyPassword(f facts) bool {
+// commentPassword writes the place of the password, if there is one.
+func (p *page) commentPassword(f facts) bool {
 	if f.password != "" {
-		p.why("TCP MD5 (RFC 2385): insert the content of %s on the box; it is not printed here.", f.password)
+		p.comment("TCP MD5 (RFC 2385): insert the content of %s on the box; it is not printed here.", f.password)
 	}
 	return f.password != ""
 }
 
 // The comments of all vendors.
 const (
-	whyFilterHosts = "Only weir's own addresses (pools and static VIPs) are accepted, each as a host route: a faulty box attracts no other packets."
-	whyFilterWide  = "Only weir's own addresses (pools and static VIPs) are accepted, as host routes and aggregates: a faulty box attracts no other packets."
-	whyShutdown    = "A drained box sends GRACEFUL_SHUTDOWN before it withdraws (RFC 8326): its routes become the last choice while they still work."
-	whyNothingOut  = "weir imports no routes."
-	whyRestart     = "When weir restarts, the box's kernel still forwards. Keep its routes meanwhile (RFC 4724, as the helper)%s."
-	whyTimers      = "Without BFD a dead box is found after the hold time, the shorter one of both sides."
-	whyLimit       = "More routes than weir's addresses would be a mistake."
-	whyTTL         = "Only packets from at most %d hop%s away (RFC 5082); both sides must have it."
-	whyECMP        = "Several boxes announce the same address: balance flows over all of them. If they have different ASNs, paths of the same length must count as equal."
-	whyBFD         = "BFD finds a dead box after %s (%s x %d)."
+	commentFilterHosts = "Only weir's own addresses (pools and static VIPs) are accepted, each as a host route: a faulty box attracts no other packets."
+	commentFilterWide  = "Only weir's own addresses (pools and static VIPs) are accepted, as host routes and aggregates: a faulty box attracts no other packets."
+	commentShutdown    = "A drained box sends GRACEFUL_SHUTDOWN before it withdraws (RFC 8326): its routes become the last choice while they still work."
+	commentNothingOut  = "weir imports no routes."
+	commentRestart     = "When weir restarts, the box's kernel still forwards. Keep its routes meanwhile (RFC 4724, as the helper)%s."
+	commentTimers      = "Without BFD a dead box is found after the hold time, the shorter one of both sides."
+	commentLimit       = "More routes than weir's addresses would be a mistake."
+	commentTTL         = "Only packets from at most %d hop%s away (RFC 5082); both sides must have it."
+	commentECMP        = "Several boxes announce the same address: balance flows over all of them. If they have different ASNs, paths of the same length must count as equal."
+	commentBFD         = "BFD finds a dead box after %s (%s x %d)."
 )
 
-func (p *page) whyFilter(f facts) {
+func (p *page) commentFilter(f facts) {
 	if f.families[0].hosts {
-		p.why(whyFilterHosts)
+		p.comment(commentFilterHosts)
 	} else {
-		p.why(whyFilterWide)
+		p.comment(commentFilterWide)
 	}
 }
 
-func (p *page) whyRestart(f facts) {
+func (p *page) commentRestart(f facts) {
 	if f.restart == 0 {
-		p.why("weir does not ask for graceful restart (graceful_restart = \"0s\"): its routes go with the session.")
+		p.comment("weir does not ask for graceful restart (graceful_restart = \"0s\"): its routes go with the session.")
 		return
 	}
-	p.why(whyRestart, ", for the "+seconds(f.restart)+" seconds that weir asks for")
+	p.comment(commentRestart, ", for the "+seconds(f.restart)+" seconds that weir asks for")
 }
 
-func (p *page) whyTTL(f facts) {
+func (p *page) commentTTL(f facts) {
 	s := "s"
 	if f.TTLSecurity == 1 {
 		s = ""
 	}
-	p.why(whyTTL, f.TTLSecurity, s)
+	p.comment(commentTTL, f.TTLSecurity, s)
 }
 
-func (p *page) whyBFD(f facts) { p.why(whyBFD, f.detect(), f.BFD.Interval, f.BFD.Multiplier) }
+func (p *page) commentBFD(f facts) {
+	p.comment(commentBFD, f.detect(), f.BFD.Interval, f.BFD.Multiplier)
+}

@@ -38,9 +38,10 @@ const (
 var burst = [...]time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
 	5 * time.Second, 10 * time.Second, 30 * time.Second}
 
-// probesNeeded returns how many probes must stay unanswered, and the gap between them.
-func (b *binding) probesNeeded() (int, time.Duration) {
-	if b.cautious {
+// probesNeeded returns how many probes must stay unanswered, and the gap between them. A member that counts as dead and
+// has answered may be alive without contact to this box, as one that is suspected.
+func (b *binding) probesNeeded(members map[MAC]Member) (int, time.Duration) {
+	if b.cautious || b.state == Contested && members[b.other.mac].Gone {
 		return cautiousProbes, cautiousGap
 	}
 	return probes, probeGap
@@ -105,7 +106,7 @@ func (e *engine) timeout(b *binding, now time.Time) {
 	e.timers.set(b, time.Time{})
 	switch b.state {
 	case Probing, Contested:
-		if need, _ := b.probesNeeded(); b.unanswered >= need {
+		if need, _ := b.probesNeeded(e.members); b.unanswered >= need {
 			e.become(b, Answered, now)
 			return
 		}
@@ -134,7 +135,7 @@ func (e *engine) sent(b *binding, k frameKind, now time.Time) {
 	case kindProbe:
 		b.link.Probes++
 		b.unanswered++
-		_, gap := b.probesNeeded()
+		_, gap := b.probesNeeded(e.members)
 		e.timers.set(b, now.Add(gap))
 	case kindGratuitous:
 		b.link.Gratuitous++

@@ -80,8 +80,11 @@
 // # Conflicts
 //
 // A VIP for which another host answers is not taken. Such a claim is Contested: it is
-// probed every 200 ms (every second after 5 s) until three probes (Cautious: eight) stay
-// unanswered, which is at most 0.5 s after the other host stopped.
+// probed every 200 ms (every second after 5 s) until three probes stay unanswered, which is
+// at most 0.5 s after the other host stopped, and 1.3 s after those 5 s. For a Cautious
+// claim, and for a member that counts as dead and answers, it is eight probes, 0.8 s and
+// 1.6 s: such a member may live, and a virtual box may have no processor for some tenths
+// of a second.
 //
 // Some networks answer for a box that is dead: a router with proxy ARP with its own MAC
 // address, a switch with ARP suppression (EVPN) with that of the dead box. They answer

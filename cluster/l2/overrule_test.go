@@ -205,3 +205,27 @@ func TestAnswersToAnnouncementsAreNoConflict(t *testing.T) {
 		t.Errorf("the leaf has answered %d announcements only", answers)
 	}
 }
+
+// Only the gossip is cut, and the holder is silent for a moment, repeatedly, as a virtual machine without a processor. It
+// keeps the VIP. Once it is silent for longer, the other box takes the VIP.
+func TestALiveHolderMayPause(t *testing.T) {
+	both(t, func(t *testing.T, of func(int) netip.Addr) {
+		vip := preferredVIP("a", "b", of)
+		n := newLAN(t, "a", "b")
+		n.set("b", &Claim{}, vip)
+		n.run(time.Minute)
+		n.gone("a", "b")
+		n.gone("b", "a")
+		n.set("a", &Claim{Orphaned: true}, vip)
+		for range 100 {
+			n.run(930 * ms)
+			n.boxes["b"].segment = 1
+			n.run(450 * ms)
+			n.boxes["b"].segment = 0
+			n.expect(vip, "b")
+		}
+		delete(n.boxes, "b")
+		n.run(contestSlowGap + cautiousProbes*cautiousGap)
+		n.expect(vip, "a")
+	})
+}

@@ -180,15 +180,15 @@ func (r Rules) elect(f candidates, members []Member, vip netip.Addr) (string, Re
 	if best == Absent {
 		return "", NoBackend
 	}
-	competing, why := f.count[best], BestState
+	competing, reason := f.count[best], BestState
 	if f.incumbents > 0 {
-		competing, why = f.incumbents, Incumbent
+		competing, reason = f.incumbents, Incumbent
 	}
 	all := f.count[Draining] + f.count[Unfit] + f.count[Fresh] + f.count[Stable]
 	if all == 1 {
-		why = Only
+		reason = Only
 	} else if competing > 1 {
-		why = Hashed
+		reason = Hashed
 	}
 	var first *Member
 	var least score
@@ -199,14 +199,14 @@ func (r Rules) elect(f candidates, members []Member, vip netip.Addr) (string, Re
 			continue
 		}
 		if competing == 1 {
-			return m.Name, why
+			return m.Name, reason
 		}
 		sc := r.score(m, vip)
 		if first == nil || preferred(m, sc, first, least) {
 			first, least = m, sc
 		}
 	}
-	return first.Name, why
+	return first.Name, reason
 }
 
 // incumbent reports whether a member owns a VIP and keeps it.

@@ -73,7 +73,7 @@ func message(err error) string {
 }
 
 // defaultConfig is the path of the configuration that the packages install.
-const defaultConfig = "/etc/weir/weir.toml"
+const defaultConfig = source.MainFile
 
 const configUsage = "configuration `file`"
 

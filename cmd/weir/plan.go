@@ -53,7 +53,7 @@ Exit status: 0 shown, 1 failed, 2 invalid configuration.`,
 		}
 		cfg, err := load.File(file)
 		if err != nil {
-			return invalid(err)
+			return exitError{exitInvalid, err}
 		}
 		p := planned{kernel: &lb.Fake{}, connections: func(context.Context, func(linux.Connection) bool) error { return nil }}
 		mode := kernelmode.Of(cfg)
@@ -130,13 +130,14 @@ func (p planned) plan(ctx context.Context, e env, mode kernelmode.Mode, cfg *con
 		doc.Notes = append(doc.Notes, c.Name+": its Services are not in this plan, and their objects in the kernel stay")
 	}
 	impact := query.ImpactOf(rec.Have(), ops, cfg.Services)
-	if impact.Backends > 0 { // there may be millions
+	if impact.Backends+impact.Redirected > 0 { // there may be millions
 		if err := p.connections(ctx, func(c linux.Connection) bool { impact.Count(c); return true }); err != nil {
 			return doc, err
 		}
 	}
 	doc.Impact = plan.Impact{
 		Backends: impact.Backends, Removed: impact.Cut, Draining: impact.Living, Cut: impact.Cutting,
+		Redirected: impact.Redirected, Masqueraded: impact.Masqueraded,
 	}
 	for _, a := range impact.VIPs {
 		doc.Impact.VIPs = append(doc.Impact.VIPs, a.String())

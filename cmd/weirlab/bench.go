@@ -36,7 +36,7 @@ that one change takes.`,
 	cmd.Flags().IntSliceVar(&b.sizes, "services", b.sizes, "how many services, of 10 backends each; kube-proxy has the first number of them")
 	cmd.Flags().IntVar(&b.ports, "node-ports", b.ports, "how many NodePort Services, of 10 backends each; at most 2768")
 	cmd.Flags().IntVar(&b.rounds, "rounds", b.rounds, "how often to program each; the best counts, of either side")
-	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, forward, program, change, hold, cluster, audits, nodeports, nftables, provider")
+	cmd.Flags().StringSliceVar(&b.only, "only", nil, "only these chapters: data, forward, program, change, hold, cluster, audits, nodeports, nftables, provider, rollout")
 	cmd.Flags().BoolVar(&short, "short", false, "all of the code in about a minute: sizes so small that no figure means much")
 	cmd.Flags().StringVar(&b.write, "write", "", "a folder; the table is written to benchmarks.md there")
 	cmd.Flags().StringVar(&b.plot, "plot", "", "a file; how the figures grow with --services is drawn there, as SVG")
@@ -73,6 +73,7 @@ type scale struct {
 	// gets a rest after each, as long as it needs.
 	changesOfWeir, changesOfKubeProxy, changesAmongMany int
 	changesDuringAudits                                 int
+	rolling, replaced, changesDuringRollout             int // connections; backends
 	costs                                               int // changes of which the costs are counted
 	provided                                            int // Services that are timed
 	allocated                                           int // addresses given at once
@@ -84,11 +85,11 @@ type scale struct {
 var (
 	fullScale = scale{
 		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, paths: 4, connections: 2000, exchanged: 10_000, transferred: 60_000_000, settle: 5 * time.Second, restTime: 30 * time.Second,
-		changesDuringAudits: 100, changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
+		rolling: 250_000, replaced: 50, changesDuringRollout: 100, changesDuringAudits: 100, changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
 	}
 	shortScale = scale{
 		sizes: []int{10, 20}, largest: true, ports: 15, rounds: 1, paths: 1, connections: 50, exchanged: 100, transferred: 800_000, settle: time.Second, restTime: time.Second,
-		changesDuringAudits: 2, changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
+		rolling: 200, replaced: 4, changesDuringRollout: 3, changesDuringAudits: 2, changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
 	}
 )
 
@@ -137,6 +138,7 @@ func (b *bench) chapters() []chapter {
 		{"nodeports", "a node of a cluster, NodePort Services; kube-proxy in iptables mode", nodePortBench{b}.nodePorts},
 		{"nftables", "a node of a cluster, ClusterIP Services; both in nftables without IPVS", nftBench{b}.tables},
 		{"provider", "addresses given to Services of a cluster, and announced to a router", providerBench{b}.provider},
+		{"rollout", "a rollout of all backends of a service among many connections", rolloutBench{b}.rollout}, // which stay
 	}
 }
 
@@ -168,7 +170,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 		if !b.chosen(c.name) {
 			continue
 		}
-		b.table.title(c.title)
+		b.table.line(c.title)
 		if err := c.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -200,12 +202,7 @@ func (b *bench) allowMaps() (restore func(), err error) {
 }
 
 func (b *bench) chosen(name string) bool {
-	for _, x := range b.only {
-		if x == name {
-			return true
-		}
-	}
-	return len(b.only) == 0
+	return len(b.only) == 0 || slices.Contains(b.only, name)
 }
 
 // The site: a client, the box, and behind it a web server, a server that replies by way of another router, and the host

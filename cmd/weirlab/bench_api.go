@@ -137,11 +137,7 @@ func text(object any) string {
 // replace has the API give the Service changing another endpoint, its only one.
 func (b *bench) replace(ctx context.Context, endpoint string) error {
 	const path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/" + changed
-	status, answer, err := b.kube.Do(ctx, lab.KubeAdmin, http.MethodPut, path, text(sliceOf(changed, []string{endpoint})))
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("status %d: %s", status, answer)
-	}
-	if err != nil {
+	if _, err := b.kube.Ask(ctx, http.MethodPut, path, text(sliceOf(changed, []string{endpoint}))); err != nil {
 		return fmt.Errorf("replace the endpoint of %s: %w", changed, err)
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"sync/atomic"
 	"time"
+
+	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/internal/traffic"
 )
 
@@ -52,10 +54,8 @@ func (b *bench) answer(ctx context.Context) (status *atomic.Int32, stop func(), 
 		if err != nil {
 			return nil, nil, errors.Join(err, ctx.Err())
 		}
-		srv := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-		go func() { _ = srv.Serve(l) }()
-		others := stop
-		stop = func() { _ = srv.Close(); others() }
+		end, others := props.Serve(l, h), stop
+		stop = func() { end(); others() }
 	}
 	return status, stop, nil
 }
@@ -155,23 +155,16 @@ echo a backend still drains >&2; exit 1`)
 }
 
 // applied waits for the pass after so many, and gives the time that it took.
-func (b *bench) applied(ctx context.Context, passes int) (time.Duration, error) {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(time.Minute)
-	for {
+func (b *bench) applied(ctx context.Context, passes int) (took time.Duration, err error) {
+	err = traffic.Eventually(ctx, time.Minute, func(context.Context) (err error) {
 		all := appliedLine.FindAllStringSubmatch(b.home.daemon.Output(), -1)
-		if len(all) > passes {
-			return time.ParseDuration(all[len(all)-1][1])
+		if len(all) <= passes {
+			return fmt.Errorf("weir applied nothing:\n%s", b.home.daemon.Output())
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-limit:
-			return 0, fmt.Errorf("weir applied nothing:\n%s", b.home.daemon.Output())
-		}
-	}
+		took, err = time.ParseDuration(all[len(all)-1][1])
+		return err
+	})
+	return took, err
 }
 
 // ipvsadmEdit is the time that ipvsadm needs for the change of a real server, on

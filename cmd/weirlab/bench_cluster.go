@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"weir/cmd/weirlab/internal/traffic"
-	"weir/cmd/weirlab/lab"
 )
 
 const kubeProxy = "kube-proxy, ipvs"
@@ -45,10 +44,12 @@ func (b clusterBench) cluster(ctx context.Context) error {
 	}
 	b.startLines(many, ours[many], theirs[many])
 	b.restLines(many, ours[many], kubeProxy, theirs[many])
+	b.againLines(many, ours[many])
 	if most > many {
 		peer := fmt.Sprintf("weir, %s Services", count(many))
 		b.table.times(fmt.Sprintf("%s x %d: from the start until complete", count(most), perService), ours[most].all, peer, ours[many].all, 0)
 		b.restLines(most, ours[most], peer, ours[many])
+		b.againLines(most, ours[most])
 	}
 	for _, n := range slices.Compact([]int{few, many}) {
 		b.changeLines(ours[n], theirs[n])
@@ -65,6 +66,8 @@ type stay struct {
 	began
 	rest    time.Duration // processor time in restTime of rest
 	resting usage         // after it
+	again   resumed       // weir, started again; and idle then
+	idle    idleness
 	delays  []time.Duration
 	cost    cost
 }
@@ -87,6 +90,16 @@ func (b clusterBench) visit(ctx context.Context, e engine, n, changes int, rest 
 		}
 		b.report("  %s: at rest for %s", e.name, b.restTime)
 		if s.rest, s.resting, err = r.idles(ctx); err != nil {
+			return s, err
+		}
+	}
+	if rest && e.resumes {
+		node := rerun{r}
+		if s.again, err = node.resumes(ctx); err != nil {
+			return s, err
+		}
+		b.report("  %s: idle for %s after scrapes", e.name, b.restTime)
+		if s.idle, err = node.idlesAfterScrapes(ctx); err != nil {
 			return s, err
 		}
 	}
@@ -117,25 +130,12 @@ iptables-save -t nat | grep -q 'match-set KUBE-CLUSTER-IP' && echo masquerades`,
 	}
 }
 
-// idles takes the processor time of a process that has nothing to do.
-func (r *room) idles(ctx context.Context) (time.Duration, usage, error) {
-	before, err := r.usage(ctx)
-	if err != nil {
-		return 0, before, err
-	}
-	if err := traffic.Pause(ctx, r.restTime); err != nil {
-		return 0, before, err
-	}
-	after, err := r.usage(ctx)
-	return after.cpu - before.cpu, after, err
-}
-
 // replacement is one change of an endpoint, as it was measured.
 type replacement struct {
 	begin time.Time     // of the request to the API server
 	took  time.Duration // until a connection reaches the endpoint
 	api   time.Duration // until the API server has answered
-	// starved is how long the box and its clients have waited for a processor of the host, all tasks together.
+	// starved is how long the box has waited for a processor of the host.
 	starved time.Duration
 }
 
@@ -154,8 +154,10 @@ func (r *room) changes(ctx context.Context, changes int, rested bool) ([]replace
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	go reportAddress(l)
+	defer traffic.ServeConns(l, func(c net.Conn) { // each client gets the address that it has reached
+		host, _, _ := net.SplitHostPort(c.LocalAddr().String())
+		_, _ = io.WriteString(c, host)
+	})()
 	var out []replacement
 	for i := range changes {
 		if rested {
@@ -177,27 +179,23 @@ func (r *room) changes(ctx context.Context, changes int, rested bool) ([]replace
 func (r *room) oneChange(ctx context.Context, endpoint string) (c replacement, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	before, err := lab.ProcessorWaits(r.box)
-	if err != nil {
-		return c, err
-	}
-	c.begin = time.Now()
-	if err := r.replace(ctx, endpoint); err != nil {
-		return c, err
-	}
-	c.api = time.Since(c.begin)
-	for {
-		met, err := r.meets(ctx, probed+":80")
-		c.took = time.Since(c.begin)
-		if err == nil && met == endpoint {
-			break
+	c.starved, err = starved(r.box, func() error {
+		c.begin = time.Now()
+		if err := r.replace(ctx, endpoint); err != nil {
+			return err
 		}
-		if err := traffic.Pause(ctx, time.Millisecond); err != nil {
-			return c, fmt.Errorf("%s is never reached, the last was %q: %w\n%s", endpoint, met, err, r.daemon.Output())
+		c.api = time.Since(c.begin)
+		for {
+			met, err := r.meets(ctx, probed+":80")
+			c.took = time.Since(c.begin)
+			if err == nil && met == endpoint {
+				return nil
+			}
+			if err := traffic.Pause(ctx, time.Millisecond); err != nil {
+				return fmt.Errorf("%s is never reached, the last was %q: %w\n%s", endpoint, met, err, r.daemon.Output())
+			}
 		}
-	}
-	after, err := lab.ProcessorWaits(r.box)
-	c.starved = after.Since(before)
+	})
 	return c, err
 }
 
@@ -215,19 +213,6 @@ func (r *room) meets(ctx context.Context, addr string) (string, error) {
 	return string(text), err
 }
 
-// reportAddress answers each client with the address that it has reached.
-func reportAddress(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		host, _, _ := net.SplitHostPort(c.LocalAddr().String())
-		_, _ = io.WriteString(c, host)
-		_ = c.Close()
-	}
-}
-
 func median(of []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[len(sorted)/2]
@@ -237,18 +222,10 @@ func median(of []time.Duration) time.Duration {
 // of them in this part of the time that kube-proxy needs.
 const startLimit = 0.1
 
-// clusterLimit is the limit for n Services; of a few, the start is the larger part.
-func clusterLimit(n int) float64 {
-	if n < 1000 {
-		return 0
-	}
-	return startLimit
-}
-
 // startLines are about the start with everything present.
 func (b clusterBench) startLines(n int, ours, their stay) {
 	what := fmt.Sprintf("%s x %d", count(n), perService)
-	b.table.times(what+": from the start until complete", ours.all, kubeProxy+": its first sync", their.all, clusterLimit(n))
+	b.table.times(what+": from the start until complete", ours.all, kubeProxy+": its first sync", their.all, limitFor(n, startLimit))
 	b.table.times("", ours.all, "  of that to the last real server", their.last, 0)
 	b.table.times("  processor time until then", ours.used.cpu, kubeProxy, their.used.cpu, 0)
 }

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"weir/cmd/weirlab/internal/traffic"
 )
 
 // dataBench is the bench of new connections.
@@ -22,8 +24,7 @@ func (b dataBench) data(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	go hangUp(l)
+	defer traffic.ServeConns(l, func(net.Conn) {})()
 	runs := map[string][]latency{}
 	for range b.paths {
 		for _, bed := range b.beds() {
@@ -56,10 +57,7 @@ const (
 // compare adds a line for the time of a connection.
 func (b dataBench) compare(what string, ours latency, peer string, their latency) {
 	b.table.times(what, ours.median, peer, their.median, 0)
-	b.table.add(figure{
-		what: "  connections per second", ours: count(ours.rate()), their: count(their.rate()),
-		ratio: float64(ours.rate()) / float64(their.rate()),
-	})
+	b.table.counts("  connections per second", ours.rate(), "", their.rate())
 }
 
 // bed is what the box holds, and the ways to the web server that it offers.
@@ -193,25 +191,13 @@ func (b dataBench) dial(ctx context.Context, addrs ...string) (latency, error) {
 	return latency{took[len(took)/2], total, len(took)}, nil
 }
 
-// hangUp accepts and closes, until the listener ends.
-func hangUp(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		_ = c.Close()
-	}
-}
-
 // knock connects to one address after the other, evenly, some rounds.
 func (b dataBench) knock(ctx context.Context, addrs []string) (latency, error) {
 	l, err := b.site.Host("web").Listen("tcp4", ":8080")
 	if err != nil {
 		return latency{}, err
 	}
-	defer l.Close()
-	go hangUp(l)
+	defer traffic.ServeConns(l, func(net.Conn) {})()
 	var runs []latency
 	for range b.rounds + 1 {
 		got, err := b.dial(ctx, addrs...)

@@ -22,6 +22,8 @@ type engine struct {
 	// processor too; weir's log is read outside of the box.
 	beat  time.Duration
 	rests bool // before each change, as long as it needs
+	// resumes is set if its restart is measured, and its idle time after that.
+	resumes bool
 }
 
 const kubeconfig = "/tmp/bench/kubeconfig"
@@ -32,7 +34,7 @@ func (b *bench) byWeir(mode string) engine { return b.byWeirWith(mode, inIPTable
 // byWeirWith is byWeir with lines in [kernel].
 func (b *bench) byWeirWith(mode, more string) engine {
 	return engine{
-		name: "weir, " + mode, beat: 10 * time.Millisecond,
+		name: "weir, " + mode, beat: 10 * time.Millisecond, resumes: true,
 		start: func(ctx context.Context, r *room) error {
 			toml := fmt.Sprintf("[kernel]\nmode = %q\ncluster_cidrs = [%q]\n%s[daemon]\nstate_dir = \"/tmp/bench/state\"\n"+
 				"[[kubernetes]]\nname = \"bench\"\nkubeconfig = %q\nnode_name = %q\n", mode, noPods, more, kubeconfig, b.box.Name())

@@ -28,7 +28,7 @@ const (
 	returnBack  = "10.2.0.253"
 )
 
-// forwardMethod is a way of packets from the box to a server.
+// forwardMethod is a forwarding method, from the box to a server.
 type forwardMethod struct {
 	name, flag string // of weir, of ipvsadm
 	server     string
@@ -186,10 +186,7 @@ func (b *forwardBench) downloads(n int, ours map[string]forwarded) {
 	nat := ours["nat"].download
 	for _, method := range forwardMethods {
 		of := ours[method.name].download
-		b.table.add(figure{
-			what: fmt.Sprintf("%s x 1, %s: bytes through the box for a MB of 100:1", count(n), method.name),
-			ours: count(of.bytesPerMB()), peer: "weir, nat", their: count(nat.bytesPerMB()), ratio: float64(of.bytesPerMB()) / float64(nat.bytesPerMB()),
-		})
+		b.table.counts(fmt.Sprintf("%s x 1, %s: bytes through the box for a MB of 100:1", count(n), method.name), of.bytesPerMB(), "weir, nat", nat.bytesPerMB())
 		b.table.times("  processor time of the box for it", of.perMB(), "weir, nat", nat.perMB(), 0)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -73,29 +73,24 @@ func (b *forwardBench) run(ctx context.Context, e exchanges, addrs []string) (lo
 		return load{}, err
 	}
 	var next atomic.Int64
-	var clients sync.WaitGroup
-	failed := make([]error, min(connectClients, e.count))
 	begin := time.Now()
-	for client := range failed {
-		clients.Go(func() {
-			failed[client] = b.site.Host("client").Do(func() error {
-				for {
-					i := int(next.Add(1)) - 1
-					if i >= e.count {
-						return nil
-					}
-					if err := e.one(ctx, b.nextSource(), addrs[i%len(addrs)]); err != nil {
-						return fmt.Errorf("connection %d to %s: %w", i, addrs[i%len(addrs)], err)
-					}
+	failed := lab.SideBySide(min(connectClients, e.count), func(int) error {
+		return b.site.Host("client").Do(func() error {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= e.count {
+					return nil
 				}
-			})
+				if err := e.one(ctx, b.nextSource(), addrs[i%len(addrs)]); err != nil {
+					return fmt.Errorf("connection %d to %s: %w", i, addrs[i%len(addrs)], err)
+				}
+			}
 		})
-	}
-	clients.Wait()
+	})
 	took := time.Since(begin)
 	after, err := b.counters(ctx)
 	used := counted{after.packets - before.packets, after.bytes - before.bytes, after.cpu - before.cpu}
-	return load{e, took, used}, errors.Join(append(failed, err)...)
+	return load{e, took, used}, errors.Join(failed, err)
 }
 
 // one is an exchange. It ends with a reset, so that no timer of TCP has a part in it.
@@ -121,7 +116,6 @@ func (e exchanges) one(ctx context.Context, from *net.TCPAddr, addr string) erro
 
 // exchange serves the other side of a connection.
 func exchange(c net.Conn) {
-	defer c.Close()
 	var sizes [8]byte
 	if _, err := io.ReadFull(c, sizes[:]); err != nil {
 		return
@@ -135,10 +129,10 @@ func exchange(c net.Conn) {
 
 // serve has both servers serve, the one with all VIPs behind tunnels, too.
 func (b *forwardBench) serve(ctx context.Context) (stop func(), err error) {
-	var open []io.Closer
+	var stops []func()
 	stop = func() {
-		for _, c := range open {
-			_ = c.Close()
+		for _, stop := range stops {
+			stop()
 		}
 	}
 	for _, host := range []string{"web", serverHost} {
@@ -147,21 +141,12 @@ func (b *forwardBench) serve(ctx context.Context) (stop func(), err error) {
 			stop()
 			return nil, err
 		}
-		open = append(open, l)
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go exchange(c)
-			}
-		}()
+		stops = append(stops, traffic.ServeConns(l, exchange))
 	}
 	if err = b.wire(ctx); err == nil {
 		var end io.Closer
 		if end, err = endTunnels(ctx, b.site.Host(serverHost)); err == nil {
-			open = append(open, end)
+			stops = append(stops, func() { _ = end.Close() })
 		}
 	}
 	if err != nil {
@@ -216,9 +201,9 @@ func endTunnels(ctx context.Context, m *lab.Machine) (io.Closer, error) {
 	return outer, nil
 }
 
-// openTUN makes a device that exists as long as it is open.
+// openTUN makes a device that exists as long as it is open. Closing it ends a read.
 func openTUN(name string) (*os.File, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -212,12 +212,7 @@ func (r *room) reload(ctx context.Context, n int) error {
 	return nil
 }
 
-// syncPeriod is the default of kernel.sync_period.
-const syncPeriod = 10 * time.Second
-
-// idle measures weir with nothing to do but its audits, after scrapes: started again, with
-// the default sync_period. Beside it is the system time in which other programs read the
-// same of the kernel as often: no audit can take less.
+// idle measures weir with nothing to do but its audits, started again with the default sync_period.
 func (r *room) idle(ctx context.Context, n int) error {
 	if err := r.configure(ctx, props.Services(0, n)); err != nil {
 		return err
@@ -228,55 +223,16 @@ func (r *room) idle(ctx context.Context, n int) error {
 	if err := r.run(ctx); err != nil {
 		return err
 	}
-	for range 3 {
-		if _, err := r.scrape(ctx); err != nil {
-			return err
-		}
-	}
-	if err := traffic.Pause(ctx, r.restTime); err != nil {
-		return err
-	}
-	ours, used, err := r.idles(ctx)
+	got, err := rerun{r}.idlesAfterScrapes(ctx)
 	if err != nil {
 		return err
 	}
-	audits := max(1, int(r.restTime/syncPeriod))
-	out, err := r.sh(ctx, fmt.Sprintf("bash -c 'TIMEFORMAT=%%S; time for i in $(seq %d); do cat /proc/net/ip_vs; ipset save; ip addr; done >/dev/null' 2>&1", audits))
-	if err != nil {
-		return err
-	}
-	var reads float64
-	if _, err := fmt.Sscan(out, &reads); err != nil {
-		return fmt.Errorf("system time of reads: %q: %w", out, err)
-	}
-	r.table.times(fmt.Sprintf("%s: processor time of an idle %s", count(n), r.restTime), ours,
-		fmt.Sprintf("system time of %d reads of IPVS, sets, addresses", audits), time.Duration(reads*float64(time.Second)), 0)
-	r.table.point("processor time, 30 s idle", "s", n, ours.Seconds()*30/r.restTime.Seconds())
-	r.table.point("memory, idle after audits", "MiB", n, float64(used.rss))
-	r.table.memory(fmt.Sprintf("%s: memory then", count(n)), used.rss, "weir with 10 services", r.least.rss)
-	r.table.memory("  of that not of the program's file", used.own, "weir with 10 services", r.least.own)
+	r.table.idle(count(n), r.restTime, got)
+	r.table.point("processor time, 30 s idle", "s", n, got.cpu.Seconds()*30/r.restTime.Seconds())
+	r.table.point("memory, idle after audits", "MiB", n, float64(got.then.rss))
+	r.table.memory(fmt.Sprintf("%s: memory then", count(n)), got.then.rss, "weir with 10 services", r.least.rss)
+	r.table.memory("  of that not of the program's file", got.then.own, "weir with 10 services", r.least.own)
 	return nil
-}
-
-// usage is what the process has taken so far, with the programs that it has run.
-type usage struct {
-	rss, own, peak int // MiB: in memory, of that anonymous, and the most so far
-	cpu            time.Duration
-}
-
-// usage reads /proc of what runs in the room.
-func (r *room) usage(ctx context.Context) (usage, error) {
-	pid := r.daemon.Pid()
-	out, err := r.sh(ctx, fmt.Sprintf(
-		`for i in VmRSS RssAnon VmHWM; do awk "/^$i/"'{print $2}' /proc/%d/status; done; awk '{print $14+$15+$16+$17}' /proc/%d/stat; getconf CLK_TCK`, pid, pid))
-	if err != nil {
-		return usage{}, err
-	}
-	var rss, own, peak, ticks, hertz int
-	if _, err := fmt.Sscan(out, &rss, &own, &peak, &ticks, &hertz); err != nil {
-		return usage{}, fmt.Errorf("/proc/%d: %q: %w", pid, out, err)
-	}
-	return usage{rss >> 10, own >> 10, peak >> 10, time.Duration(ticks) * time.Second / time.Duration(hertz)}, nil
 }
 
 // process returns the needs of weir itself, after programming everything and now,
@@ -290,10 +246,7 @@ func (r *room) process(ctx context.Context, n int, first usage) error {
 		when string
 		usage
 	}{{"ready", first}, {"and after restart, audit, reload", now}} {
-		r.table.add(figure{
-			what: fmt.Sprintf("%s: memory, %s", count(n), at.when), ours: fmt.Sprintf("%d MiB", at.rss),
-			peer: "weir with 10 services", their: fmt.Sprintf("%d MiB", r.least.rss), ratio: float64(at.rss) / float64(r.least.rss),
-		})
+		r.table.memory(fmt.Sprintf("%s: memory, %s", count(n), at.when), at.rss, "weir with 10 services", r.least.rss)
 		r.table.memory("  the most so far", at.peak, "weir with 10 services", r.least.peak)
 		r.table.times("  processor time of the process so far", at.cpu, "weir with 10 services", r.least.cpu, 0)
 	}

@@ -130,10 +130,7 @@ func (r *room) nftRules(ctx context.Context) (int, error) {
 
 // lines are those of n Services.
 func (b nftBench) lines(n int, ours nftStay, peer string, theirs nftStay) {
-	start, change := 0.0, 0.0
-	if n >= 1000 { // of a few, the start of the process is the larger part
-		change = nftChangeLimit
-	}
+	start := 0.0
 	if n == 1000 { // with more, weir takes as long as with IPVS
 		start = nftStartLimit
 	}
@@ -143,7 +140,7 @@ func (b nftBench) lines(n int, ours nftStay, peer string, theirs nftStay) {
 	b.table.times("  processor time until then", ours.used.cpu, "", theirs.used.cpu, 0)
 	b.table.times("", ours.used.cpu, "  nft -f of weir's sets and maps", ours.floor, 0)
 	b.table.memory("  memory then", ours.used.rss, "", theirs.used.rss)
-	b.table.times("  endpoint changed until reached", median(ours.delays), "", median(theirs.delays), change)
+	b.table.times("  endpoint changed until reached", median(ours.delays), "", median(theirs.delays), limitFor(n, nftChangeLimit))
 	if b.kernel != lab.HostKernel {
 		b.table.counts("  netlink buffers to and fro", ours.cost.buffers, "", theirs.cost.buffers)
 	}

@@ -2,11 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"weir/cmd/weirlab/internal/traffic"
@@ -52,7 +58,7 @@ families = ["ipv4"]
 
 // provider measures addresses that are given, and announced to a router.
 func (b providerBench) provider(ctx context.Context) error {
-	if err := lab.CheckRouters(); err != nil {
+	if err := lab.Routers.Check(); err != nil {
 		return err
 	}
 	if err := b.openAPI(ctx); err != nil {
@@ -107,17 +113,8 @@ func (b providerBench) ends(ctx context.Context) error {
 	return err
 }
 
-// ask has the API server do something, as its administrator.
-func (b providerBench) ask(ctx context.Context, method, path, body string) (string, error) {
-	status, answer, err := b.kube.Do(ctx, lab.KubeAdmin, method, path, body)
-	if err == nil && status/100 != 2 {
-		err = fmt.Errorf("%s %s: status %d: %s", method, path, status, answer)
-	}
-	return answer, err
-}
-
 func (b providerBench) makeNamespace(ctx context.Context) error {
-	_, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces",
+	_, err := b.kube.Ask(ctx, http.MethodPost, "/api/v1/namespaces",
 		text(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": claimsIn}}))
 	return err
 }
@@ -133,8 +130,7 @@ func (b providerBench) firstPackets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	go hangUp(l)
+	defer traffic.ServeConns(l, func(net.Conn) {})()
 	var reached, created []time.Duration
 	for i := range b.provided + 1 {
 		all, post, err := b.firstPacket(ctx, i)
@@ -155,13 +151,13 @@ func (b providerBench) firstPacket(ctx context.Context, i int) (reached, created
 	defer cancel()
 	name, addr := fmt.Sprintf("provided-%d", i), fmt.Sprintf("%s200.%d", givenNet, i+1)
 	const slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
-	if _, err := b.ask(ctx, http.MethodPost, slices, text(sliceOf(name, []string{"10.250.0.1"}))); err != nil {
+	if _, err := b.kube.Ask(ctx, http.MethodPost, slices, text(sliceOf(name, []string{"10.250.0.1"}))); err != nil {
 		return 0, 0, err
 	}
 	service := balanced(name)
 	service["spec"].(map[string]any)["loadBalancerIP"] = addr
 	begin := time.Now()
-	if _, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
+	if _, err := b.kube.Ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
 		return 0, 0, err
 	}
 	created = time.Since(begin)
@@ -235,7 +231,7 @@ func (b providerBench) addresses(ctx context.Context) error {
 // other, in the form in which weir writes them.
 func (b providerBench) writesAlone(ctx context.Context) (time.Duration, error) {
 	service := balanced("alone")
-	if _, err := b.ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
+	if _, err := b.kube.Ask(ctx, http.MethodPost, "/api/v1/namespaces/default/services", text(service)); err != nil {
 		return 0, err
 	}
 	begin := time.Now()
@@ -244,7 +240,7 @@ func (b providerBench) writesAlone(ctx context.Context) (time.Duration, error) {
 			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": fmt.Sprintf("alone-%d", i)},
 			"spec": map[string]any{"holderIdentity": "bench/default/alone"},
 		}
-		_, err1 := b.ask(ctx, http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/"+claimsIn+"/leases", text(lease))
+		_, err1 := b.kube.Ask(ctx, http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/"+claimsIn+"/leases", text(lease))
 		addr := fmt.Sprintf("198.19.%d.%d", i>>8, i&0xff)
 		status := map[string]any{
 			"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": addr, "ipMode": "VIP"}}},
@@ -252,11 +248,108 @@ func (b providerBench) writesAlone(ctx context.Context) (time.Duration, error) {
 				"type": "bench/LoadBalancer", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Assigned", "message": addr,
 			}},
 		}
-		_, err2 := b.ask(ctx, http.MethodPatch, "/api/v1/namespaces/default/services/alone/status?fieldManager=bench&force=true",
+		_, err2 := b.kube.Ask(ctx, http.MethodPatch, "/api/v1/namespaces/default/services/alone/status?fieldManager=bench&force=true",
 			text(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "alone"}, "status": status}))
 		if err := errors.Join(err1, err2); err != nil {
 			return 0, err
 		}
 	}
 	return time.Since(begin) / time.Duration(b.writes), nil
+}
+
+// givenWatch counts the Services that have an address, by one watch of the API: to list ten thousand Services
+// repeatedly would slow down the server that is measured.
+type givenWatch struct {
+	body  io.Closer
+	count atomic.Int64
+	done  chan struct{}
+	err   error // of the watch; set before done is closed
+}
+
+// change is the part of a watch's event that matters.
+type change struct {
+	Type   string
+	Object struct {
+		Metadata struct{ Name, ResourceVersion string }
+		Status   struct {
+			LoadBalancer struct{ Ingress []struct{ IP string } }
+		}
+	}
+}
+
+// watchGiven watches the Services from now on.
+func (b *bench) watchGiven(ctx context.Context) (*givenWatch, error) {
+	const services = "/api/v1/namespaces/default/services"
+	list, err := b.kube.Ask(ctx, http.MethodGet, services+"?limit=1", "")
+	if err != nil {
+		return nil, err
+	}
+	var now struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	if err := json.Unmarshal([]byte(list), &now); err != nil {
+		return nil, fmt.Errorf("list Services: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(b.kube.CA())
+	client := http.Client{Transport: &http.Transport{DialContext: b.kube.DialContext, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.kube.URL()+services+"?watch=true&resourceVersion="+now.Metadata.ResourceVersion, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+b.kube.Token(lab.KubeAdmin))
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.Join(fmt.Errorf("watch Services: %s", resp.Status), resp.Body.Close())
+	}
+	w := &givenWatch{body: resp.Body, done: make(chan struct{})}
+	go w.read(resp.Body)
+	return w, nil
+}
+
+func (w *givenWatch) read(body io.Reader) {
+	defer close(w.done)
+	have := map[string]bool{}
+	for events := json.NewDecoder(body); ; {
+		var c change
+		if w.err = events.Decode(&c); w.err != nil {
+			return
+		}
+		if in := c.Object.Status.LoadBalancer.Ingress; len(in) > 0 && strings.HasPrefix(in[0].IP, givenNet) {
+			have[c.Object.Metadata.Name] = true
+			w.count.Store(int64(len(have)))
+		}
+	}
+}
+
+// wait waits until so many Services have an address.
+func (w *givenWatch) wait(ctx context.Context, b *bench, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, longEnough)
+	defer cancel()
+	begin := time.Now()
+	for told := begin; ; {
+		have := int(w.count.Load())
+		if have >= want {
+			return nil
+		}
+		if time.Since(told) > 10*time.Second {
+			told = time.Now()
+			b.report("  %s have one after %s", count(have), span(time.Since(begin)))
+		}
+		select {
+		case <-w.done:
+			return fmt.Errorf("the watch of Services ended: %w", w.err)
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d Services have an address: %w", have, want, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (w *givenWatch) end() {
+	_ = w.body.Close()
+	<-w.done
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"weir/cmd/weirlab/internal/props"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -85,28 +86,31 @@ func (b *bench) configure(ctx context.Context, toml string) error {
 // ready is the log line of weir's first pass.
 type ready struct {
 	total time.Duration // from the start of the process
-	net   time.Duration // from when it has read its configuration
+	at    time.Time     // of the line
 	took  time.Duration // the pass by its own account
 	ops   int
 }
 
-// The configuration always has a warning, for its long sync_period: the line is
-// the first that weir writes, as soon as it has read it.
-var (
-	configLine = regexp.MustCompile(`time=(\S+) level=WARN msg="configuration warning"`)
-	readyLine  = regexp.MustCompile(`time=(\S+) level=INFO msg=ready .*ops=(\d+) failed=0 took=(\S+)`)
-)
+var readyLine = regexp.MustCompile(`time=(\S+) level=INFO msg=ready .*ops=(\d+) failed=0 took=(\S+)`)
 
-func readReady(log string) (got ready, err error) {
-	config, line := configLine.FindStringSubmatch(log), readyLine.FindStringSubmatch(log)
-	if config == nil || line == nil {
-		return got, fmt.Errorf("weir did not get ready without errors:\n%s", log)
+func readReady(log string) (ready, error) {
+	line := readyLine.FindStringSubmatch(log)
+	if line == nil {
+		return ready{}, fmt.Errorf("weir did not get ready without errors:\n%s", log)
 	}
-	from, err1 := time.Parse(time.RFC3339Nano, config[1])
-	to, err2 := time.Parse(time.RFC3339Nano, line[1])
-	ops, err3 := strconv.Atoi(line[2])
-	took, err4 := time.ParseDuration(line[3])
-	return ready{net: to.Sub(from), took: took, ops: ops}, errors.Join(err1, err2, err3, err4)
+	at, err1 := time.Parse(time.RFC3339Nano, line[1])
+	ops, err2 := strconv.Atoi(line[2])
+	took, err3 := time.ParseDuration(line[3])
+	return ready{at: at, took: took, ops: ops}, errors.Join(err1, err2, err3)
+}
+
+// timeOf gives the time of a line in weir's log.
+func timeOf(line *regexp.Regexp, log string) (time.Time, error) {
+	found := line.FindStringSubmatch(log)
+	if found == nil {
+		return time.Time{}, fmt.Errorf("weir wrote nothing like %q:\n%s", line, log)
+	}
+	return time.Parse(time.RFC3339Nano, found[1])
 }
 
 // run runs weir in the room until it is ready.
@@ -144,3 +148,56 @@ func (r *room) stop(ctx context.Context) error {
 	}
 	return err
 }
+
+const (
+	perService = props.PerService
+	pool       = props.Pool
+)
+
+// quiet keeps audits out of what is measured.
+const quiet = "sync_period = \"1h\"\n" + inIPTables
+
+// inIPTables has weir use what kube-proxy in IPVS mode uses, and what the counts of the bench read.
+const inIPTables = "rules = \"iptables\"\n"
+
+// manyServices is a configuration of n services; kernel is added to its [kernel].
+func manyServices(n int, kernel string) string {
+	return "[kernel]\n" + quiet + kernel + props.Services(0, n)
+}
+
+// routed makes the VIPs local by one route.
+const routed = "vip_mode = \"route\"\nroute_pools = [\"" + pool + "\"]\n"
+
+const changingVIP = "192.0.2.10"
+
+// changing is the service that chapter change works on: one backend for each
+// weight.
+func changing(weights ...int) string {
+	var b strings.Builder
+	b.WriteString(`
+[[service]]
+name = "changing"
+vips = ["` + changingVIP + `"]
+ports = ["80:8080"]
+`)
+	for i, w := range weights {
+		fmt.Fprintf(&b, "[[service.backend]]\naddress = \"10.2.0.%d\"\nweight = %d\n", 11+i, w)
+	}
+	return b.String()
+}
+
+// checked is a service with a check of each backend every second. Both are the
+// web server: only one of its ports changes its answer.
+const checked = `
+[[service]]
+name = "checked"
+vips = ["192.0.2.11"]
+ports = [80]
+backends = ["10.2.0.11:8080", "10.2.0.11:8081"]
+[service.check]
+type = "http"
+interval = "1s"
+timeout = "1s"
+rise = 1
+fall = 1
+`

@@ -31,8 +31,6 @@ func (t *table) head(text string) {
 	t.line(fmt.Sprintf(tableFormat, "", "weir", "beside it", "", "ratio"))
 }
 
-func (t *table) title(text string) { t.line(text) }
-
 func (t *table) add(f figure) {
 	ratio := ""
 	if f.ratio > 0 {

@@ -45,18 +45,12 @@ func conformanceCommand() *cobra.Command {
 		if short {
 			tests, checks = iptablesColumns[2:], "sample"
 		}
-		s := newStages(ctx, out)
-		if short {
-			s.most = 0 // the test that runs it may itself be run again
-		}
-		s.do(ctx, stage{"conformance, five columns", 15 * time.Minute, func(ctx context.Context, s *stages) error {
-			env := []string{"WEIR_CONFORMANCE=" + checks, "WEIR_CONFORMANCE_COLUMNS=" + folder}
-			return s.boxes(ctx, "uml-new", exactly(tests), "", env, "weir/cmd/weirlab/e2e")
-		}})
+		s := newStages(ctx, out, short)
+		env := []string{"WEIR_CONFORMANCE=" + checks, "WEIR_CONFORMANCE_COLUMNS=" + folder}
+		s.do(ctx, stage{"conformance, five columns", 15 * time.Minute, boxStage("uml-new", exactly(tests), "", env, "weir/cmd/weirlab/e2e")})
 		if !short {
-			s.do(ctx, stage{"differential, 5 seeds beside kube-proxy in iptables and nftables modes", 15 * time.Minute, func(ctx context.Context, s *stages) error {
-				return s.boxes(ctx, "uml-new", "^TestDifferential$", "", []string{"WEIR_DIFFERENTIAL=1-5"}, "weir/cmd/weirlab/e2e")
-			}})
+			s.do(ctx, stage{"differential, 5 seeds beside kube-proxy in iptables and nftables modes", 15 * time.Minute,
+				boxStage("uml-new", "^TestDifferential$", "", []string{"WEIR_DIFFERENTIAL=1-5"}, "weir/cmd/weirlab/e2e")})
 		}
 		columns, err := conformance.Load(folder)
 		if err != nil {

@@ -24,8 +24,7 @@ func demoCommand() *cobra.Command {
 		Short: "show weir at work: one box that announces VIPs to a router, web servers of which one fails, pods of which one goes",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			return runDemo(ctx, cmd.OutOrStdout(), static)
+			return runDemo(cmd.Context(), cmd.OutOrStdout(), static)
 		},
 	}
 	cmd.Flags().BoolVar(&static, "static", false, "only the first half, static services, which needs no Kubernetes")
@@ -284,4 +283,20 @@ func (d *demo) drained(ctx context.Context, servers ...string) error {
 			return nil
 		}
 	}
+}
+
+// startWeb has a host answer requests with its name and the address of the client.
+func startWeb(m *lab.Machine, port int) (stop func(), err error) {
+	l, err := m.Listen("tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return nil, fmt.Errorf("serve on %s: %w", m.Name(), err)
+	}
+	return props.Serve(l, props.Named(m.Name())), nil
+}
+
+// loadBeat makes enough requests for a table in a moment.
+const loadBeat = 5 * time.Millisecond
+
+func startLoad(ctx context.Context, from *lab.Machine, addrs []string) *traffic.Load {
+	return traffic.Start(ctx, traffic.Options{Ask: traffic.HTTP(from.DialContext), Beat: loadBeat}, addrs...)
 }

@@ -40,7 +40,6 @@ requests lost, connections cut, moves. Times depend on the machine and are only 
 	cmd.Flags().DurationVar(&d.Loss, "loss", 0, "how long boxes lose packets between each other; 0 is a minute, or 3 s if short")
 	cmd.Flags().StringVar(&d.write, "write", "", "a folder; the table is written to fleet.md there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx := cmd.Context()
 		var chosen []drill.Mode
 		for _, m := range modes {
 			if !slices.Contains(drill.Modes, drill.Mode(m)) {
@@ -52,7 +51,7 @@ requests lost, connections cut, moves. Times depend on the machine and are only 
 			return fmt.Errorf("--boxes %d: want 2 or 3", d.boxes)
 		}
 		d.Modes = chosen
-		return d.run(ctx, cmd.OutOrStdout())
+		return d.run(cmd.Context(), cmd.OutOrStdout())
 	}
 	return cmd
 }

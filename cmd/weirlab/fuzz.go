@@ -8,7 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,20 +22,19 @@ type fuzzed struct {
 	least int
 }
 
-// fuzzTarget is a fuzz target of a package.
-type fuzzTarget struct{ folder, name string }
+// testFunction is a fuzz target or a benchmark of a package.
+type testFunction struct{ folder, name string }
 
-var fuzzFunction = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
-
-// fuzzTargets returns the targets below a folder, in the order of their files.
-func fuzzTargets(root string) (out []fuzzTarget, err error) {
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+// testFunctions returns those below a folder, by the kind Fuzz or Benchmark, in the order of their files.
+func testFunctions(root, kind string) (out []testFunction, err error) {
+	function, files := regexp.MustCompile(`(?m)^func (`+kind+`\w+)\(`), os.DirFS(root)
+	err = fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") {
 			return err
 		}
-		text, err := os.ReadFile(path)
-		for _, found := range fuzzFunction.FindAllSubmatch(text, -1) {
-			out = append(out, fuzzTarget{filepath.ToSlash(filepath.Dir(path)), string(found[1])})
+		text, err := fs.ReadFile(files, name)
+		for _, found := range function.FindAllSubmatch(text, -1) {
+			out = append(out, testFunction{path.Dir(name), string(found[1])})
 		}
 		return err
 	})
@@ -44,7 +43,7 @@ func fuzzTargets(root string) (out []fuzzTarget, err error) {
 
 // fuzz fuzzes targets one after the other on one processor, and prints a table. A target that finds a fault
 // leaves its input below testdata of its package.
-func (s *stages) fuzz(ctx context.Context, how fuzzed, targets []fuzzTarget) error {
+func (s *stages) fuzz(ctx context.Context, how fuzzed, targets []testFunction) error {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "TARGET\tEXECUTIONS\tVERDICT")

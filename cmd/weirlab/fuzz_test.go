@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"weir/cmd/weirlab/lab"
 )
 
 func TestFuzzTargetsAreFound(t *testing.T) {
-	all, err := fuzzTargets(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []fuzzTarget{{"../../bgp", "FuzzRouter"}, {"../../cluster", "FuzzDelegates"}, {"../../cmd/weir/internal/web", "FuzzQuery"}} {
+	all, err := testFunctions(filepath.Join("..", ".."), "Fuzz")
+	lab.Must(t, err)
+	for _, want := range []testFunction{{"bgp", "FuzzRouter"}, {"cluster", "FuzzDelegates"}, {"cmd/weir/internal/web", "FuzzQuery"}} {
 		if !slices.Contains(all, want) {
 			t.Errorf("%v is not among %d targets", want, len(all))
 		}
@@ -26,12 +26,10 @@ var generated = []string{"FuzzTenant", "FuzzRulesReadBack", "FuzzServerRulesRead
 // Every other target reads what others write, and has such inputs beside it: valid, borderline and hostile ones.
 func TestEachFuzzTargetHasACorpus(t *testing.T) {
 	const least, mostBytes = 2, 2000
-	all, err := fuzzTargets(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	all, err := testFunctions(filepath.Join("..", ".."), "Fuzz")
+	lab.Must(t, err)
 	for _, x := range all {
-		dir := filepath.Join(x.folder, "testdata", "fuzz", x.name)
+		dir := filepath.Join("..", "..", x.folder, "testdata", "fuzz", x.name)
 		files, err := os.ReadDir(dir)
 		if slices.Contains(generated, x.name) {
 			continue
@@ -46,7 +44,7 @@ func TestEachFuzzTargetHasACorpus(t *testing.T) {
 		}
 	}
 	for _, name := range generated {
-		if !slices.ContainsFunc(all, func(x fuzzTarget) bool { return x.name == name }) {
+		if !slices.ContainsFunc(all, func(x testFunction) bool { return x.name == name }) {
 			t.Errorf("there is no target %s", name)
 		}
 	}

@@ -74,8 +74,8 @@ func checkCommand() *cobra.Command {
 				name string
 				err  error
 			}{
-				{"go test -race", missing(lab.MissingRacePackages())}, {"routers", lab.CheckRouters()}, {"keepalived", lab.CheckKeepalived()},
-				{"browser", lab.CheckBrowser()}, {"systemd", lab.CheckSystemd()}, {"firewalls", lab.CheckFirewalls()}, {"packages", lab.CheckPackaging()},
+				{"go test -race", lab.Race.Check()}, {"routers", lab.Routers.Check()}, {"keepalived", lab.Keepalived.Check()},
+				{"browser", lab.Chromium.Check()}, {"systemd", lab.CheckSystemd()}, {"firewalls", lab.CheckFirewalls()}, {"packages", lab.Packaging.Check()},
 				{"promtool", lab.CheckPromtool()}, {"Kubernetes", lab.CheckPeers()},
 			} {
 				yes, reason := "yes", ""
@@ -105,13 +105,6 @@ func checkCommand() *cobra.Command {
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
-}
-
-func missing(packages []string) error {
-	if len(packages) == 0 {
-		return nil
-	}
-	return fmt.Errorf("packages are missing: apt-get install -y %s", strings.Join(packages, " "))
 }
 
 func installCommand() *cobra.Command {
@@ -175,28 +168,28 @@ func (p purpose) install(ctx context.Context, progress io.Writer) error {
 		kernels = append(kernels, lab.Qemu)
 	}
 	want("a lab", lab.MissingPackages(kernels...))
-	want("routers beside weir", lab.MissingRouterPackages())
+	want("routers beside weir", lab.Routers.Missing())
 	if p.kernels {
-		want("the old kernel, 6.1", lab.MissingOldKernelPackages())
+		want("the old kernel, 6.1", lab.OldKernel.Missing())
 		if lab.CheckBuiltKernel("uml-new") != nil {
-			want("building a kernel", lab.MissingKernelBuildPackages())
+			want("building a kernel", lab.KernelBuild.Missing())
 		}
 	}
 	if p.race {
-		want("go test -race, which needs a C compiler", lab.MissingRacePackages())
+		want("go test -race, which needs a C compiler", lab.Race.Missing())
 	}
 	if p.peers {
-		want("boxes that run keepalived", lab.MissingKeepalivedPackages())
+		want("boxes that run keepalived", lab.Keepalived.Missing())
 	}
 	if p.deb {
-		want("checks of weir's packages", lab.MissingPackagingPackages())
+		want("checks of weir's packages", lab.Packaging.Missing())
 	}
 	if p.browser {
-		want("the test of the status page", lab.MissingBrowserPackages())
+		want("the test of the status page", lab.Chromium.Missing())
 	}
 	systemd := p.systemd && lab.CheckSystemd() != nil
 	if systemd {
-		want("boxes with systemd", lab.MissingSystemdPackages())
+		want("boxes with systemd", lab.Debootstrap.Missing())
 	}
 	steps := []struct {
 		name string
@@ -236,7 +229,7 @@ func installAnyKernel(ctx context.Context, progress io.Writer) error {
 	}
 	var failed error
 	if runtime.GOARCH == "amd64" {
-		if err := lab.InstallPackages(ctx, progress, lab.MissingOldKernelPackages()...); err != nil {
+		if err := lab.InstallPackages(ctx, progress, lab.OldKernel.Missing()...); err != nil {
 			return err
 		}
 		if failed = lab.PrepareOldKernel(ctx, progress); failed == nil {

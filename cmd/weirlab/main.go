@@ -21,7 +21,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(checkCommand(), installCommand(), upCommand(), demoCommand(), benchCommand(), drillCommand(), testCommand(), conformanceCommand(), soakCommand(), proveCommand())
+	root.AddCommand(checkCommand(), installCommand(), upCommand(), demoCommand(), benchCommand(), compareCommand(), drillCommand(), testCommand(), conformanceCommand(), soakCommand(), proveCommand())
 	// An interrupted command ends its programs and removes what it has not finished.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := root.ExecuteContext(ctx)

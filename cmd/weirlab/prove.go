@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -61,15 +60,10 @@ func proveCommand() *cobra.Command {
 			stages []stage
 		}{
 			{allTests, runs, all},
-			{"suspects", each, []stage{{"tests that were once flaky", 30 * time.Minute, func(ctx context.Context, s *stages) error {
-				return s.boxes(ctx, "uml-new", exactly(often), "", nil, boxPackages...)
-			}}}},
+			{"suspects", each, []stage{{"tests that were once flaky", 30 * time.Minute, boxStage("uml-new", exactly(often), "", nil, boxPackages...)}}},
 		} {
 			for l.least(p.what, often) < p.n && (limit == 0 || time.Since(began) < limit) {
-				s := newStages(ctx, cmd.OutOrStdout())
-				if short {
-					s.most = 0 // the test that runs it may itself be run again
-				}
+				s := newStages(ctx, cmd.OutOrStdout(), short)
 				for _, st := range p.stages {
 					s.do(ctx, st)
 				}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,20 +13,22 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"weir/cmd/weirlab/internal/runner"
 	"weir/cmd/weirlab/lab"
 )
 
 // soaked is set for tests that run in their full size.
 const soaked = "WEIR_SOAK=1"
 
+// soakedLabTests are the tests of the lab itself that soak in their full size.
+var soakedLabTests = []string{"TestQemuBox", "TestKubeProxyOnABox"}
+
 // soakStages are the tests that are slow by nature. Each has a small form in make test. One takes an hour at most,
 // but for churn, which takes as many as HOURS gives. Seeds is a file: the differential test goes on after those
 // that have passed.
 func soakStages(churn time.Duration, seeds string) []stage {
 	e2e := func(kernel, run, skip string, env ...string) func(context.Context, *stages) error {
-		return func(ctx context.Context, s *stages) error {
-			return s.boxes(ctx, kernel, run, skip, append(env, soaked), "weir/cmd/weirlab/e2e")
-		}
+		return boxStage(kernel, run, skip, append(env, soaked), "weir/cmd/weirlab/e2e")
 	}
 	self := func(args ...string) func(context.Context, *stages) error {
 		return func(ctx context.Context, s *stages) error {
@@ -43,7 +44,7 @@ func soakStages(churn time.Duration, seeds string) []stage {
 			return s.goTest(ctx, []string{"WEIR_HISTORIES=20"}, "-timeout", "1h", "-run", "Random|Histor|Law|Storm|BadNetwork|Moves|TakesNothing", "./lb/...", "./k8ssync/...", "./cluster/...", "./bgp/...")
 		}},
 		{"fuzz: every target for 30 seconds", 60 * time.Minute, func(ctx context.Context, s *stages) error {
-			targets, err := fuzzTargets(".")
+			targets, err := testFunctions(".", "Fuzz")
 			if err != nil {
 				return err
 			}
@@ -52,9 +53,7 @@ func soakStages(churn time.Duration, seeds string) []stage {
 		{"kernel: Fake and kernel over random histories", 40 * time.Minute, e2e("uml-new", "^TestFakeMatchesTheKernel$", "", "WEIR_HISTORIES=40")},
 		{"new: all stories in their full size", 60 * time.Minute, e2e("uml-new", "", "TestConformance.*|TestDifferential|TestChurn")},
 		{"old: all stories on 6.1, built here", 60 * time.Minute, e2e("uml-6.1", "", "TestConformance.*|TestDifferential|TestSharedBackends|TestChurn")},
-		{"qemu: Debian's kernel loses its power", 5 * time.Minute, func(ctx context.Context, s *stages) error {
-			return s.boxes(ctx, "uml-new", "^TestQemuBox$", "", []string{soaked}, "weir/cmd/weirlab/lab")
-		}},
+		{"qemu: Debian's kernel; kube-proxy on a box", 6 * time.Minute, boxStage("uml-new", exactly(soakedLabTests), "", []string{soaked}, "weir/cmd/weirlab/lab")},
 		{"conformance: five columns on 7", 15 * time.Minute, e2e("uml-new", exactly(conformanceTests), "", "WEIR_CONFORMANCE=all")},
 		{"conformance-old: nftables on 6.1, built here", 30 * time.Minute, e2e("uml-6.1", exactly(nftablesColumns), "", "WEIR_CONFORMANCE=all")},
 		{"conformance-debian: iptables on Debian's binary of 6.1", 20 * time.Minute, e2e("uml-old", exactly(iptablesColumns), "", "WEIR_CONFORMANCE=all")},
@@ -68,23 +67,22 @@ func soakStages(churn time.Duration, seeds string) []stage {
 // shortSoakStages go through the code of soakStages in a minute: the other programs and the churn have
 // short forms of their own.
 func shortSoakStages() []stage {
+	old := "uml-6.1"
+	if lab.CheckBuiltKernel(old) != nil { // make test does not build it
+		old = "uml-old"
+	}
+	story := func(kernel string) func(context.Context, *stages) error {
+		return boxStage(kernel, "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")
+	}
 	return []stage{
 		{"laws: of one package, twice", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, []string{"WEIR_HISTORIES=2"}, "-run", "Random|Law", "./cluster/owner")
 		}},
 		{"fuzz: two targets for two seconds", 3 * time.Minute, func(ctx context.Context, s *stages) error {
-			return s.fuzz(ctx, fuzzed{2 * time.Second, 100}, []fuzzTarget{{"bgp/advertise", "FuzzCommunity"}, {"k8ssync/ipam", "FuzzParseName"}})
+			return s.fuzz(ctx, fuzzed{2 * time.Second, 100}, []testFunction{{"bgp/advertise", "FuzzCommunity"}, {"k8ssync/ipam", "FuzzParseName"}})
 		}},
-		{"new: one story", 2 * time.Minute, func(ctx context.Context, s *stages) error {
-			return s.boxes(ctx, "uml-new", "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")
-		}},
-		{"old: one story", 2 * time.Minute, func(ctx context.Context, s *stages) error {
-			kernel := "uml-6.1"
-			if lab.CheckBuiltKernel(kernel) != nil { // make test does not build it
-				kernel = "uml-old"
-			}
-			return s.boxes(ctx, kernel, "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")
-		}},
+		{"new: one story", 2 * time.Minute, story("uml-new")},
+		{"old: one story", 2 * time.Minute, story(old)},
 	}
 }
 
@@ -125,12 +123,11 @@ func soakCommand() *cobra.Command {
 		if short {
 			done, stages = ledger{}, shortSoakStages()
 		}
-		s, found := newStages(ctx, cmd.OutOrStdout()), false
-		if short {
-			s.most = 0 // the test that runs it may itself be run again
-		}
+		s, found := newStages(ctx, cmd.OutOrStdout(), short), false
+		var names []string
 		for _, st := range stages {
 			name, _, _ := strings.Cut(st.name, ":")
+			names = append(names, name)
 			if len(only) > 0 && !slices.Contains(only, name) {
 				continue
 			}
@@ -148,11 +145,6 @@ func soakCommand() *cobra.Command {
 			}
 		}
 		if !found {
-			var names []string
-			for _, st := range stages {
-				name, _, _ := strings.Cut(st.name, ":")
-				names = append(names, name)
-			}
 			return fmt.Errorf("--stage %s: there is no such stage, only %s", strings.Join(only, ","), strings.Join(names, ", "))
 		}
 		return errors.Join(s.end(), ctx.Err())
@@ -179,14 +171,7 @@ type ledger struct {
 
 func (l *ledger) load() error {
 	l.Stages, l.Green = map[string]string{}, map[string]int{}
-	text, err := os.ReadFile(l.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, l); err != nil {
+	if err := runner.ReadJSON(l.path, l); err != nil {
 		return fmt.Errorf("%s: %w; remove it to start over", l.path, err)
 	}
 	return nil
@@ -197,13 +182,4 @@ func (l *ledger) add(stage string) error {
 	return l.save()
 }
 
-func (l *ledger) save() error {
-	text, err := json.MarshalIndent(l, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(l.path, append(text, '\n'), 0o644)
-}
+func (l *ledger) save() error { return runner.WriteJSON(l.path, l) }

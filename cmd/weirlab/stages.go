@@ -51,8 +51,11 @@ type stages struct {
 	results, bad []runner.Result
 }
 
-func newStages(ctx context.Context, out io.Writer) *stages {
+func newStages(ctx context.Context, out io.Writer, short bool) *stages {
 	s := &stages{out: out, clock: &runner.Clock{}, began: time.Now(), most: runner.MaxRepeats}
+	if short {
+		s.most = 0 // the test that runs it may itself be run again
+	}
 	fmt.Fprintf(out, "%s, %d processors\n", processor(), runtime.NumCPU())
 	go s.clock.Run(ctx) // ends with the command
 	go func() {
@@ -175,7 +178,7 @@ func (s *stages) readEvents(from io.ReadCloser) error {
 		case e.Action == "fail":
 			s.counts.Failed++
 			fmt.Fprint(s.out, printed[key])
-			s.bad = append(s.bad, runner.Result{Test: runner.Test{Name: e.Test}, Output: printed[key], Why: e.Package})
+			s.bad = append(s.bad, runner.Result{Test: runner.Test{Name: e.Test}, Output: printed[key], Reason: e.Package})
 		default:
 			continue
 		}
@@ -192,6 +195,11 @@ type boxTests struct {
 // boxes runs tests on a kernel.
 func (s *stages) boxes(ctx context.Context, kernel, run, skip string, env []string, packages ...string) error {
 	return s.boxesOn(ctx, env, boxTests{kernel, run, skip, packages})
+}
+
+// boxStage is what a stage runs that has such tests only.
+func boxStage(kernel, run, skip string, env []string, packages ...string) func(context.Context, *stages) error {
+	return func(ctx context.Context, s *stages) error { return s.boxes(ctx, kernel, run, skip, env, packages...) }
 }
 
 // boxesOn runs tests on several kernels, side by side. A kernel that few stages need is built first.

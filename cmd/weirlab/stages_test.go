@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"weir/cmd/weirlab/internal/runner"
+	"weir/cmd/weirlab/lab"
 )
 
 // TestStagesNameTestsThatExist keeps a renamed test from falling out of a list in silence.
@@ -24,20 +25,16 @@ func TestStagesNameTestsThatExist(t *testing.T) {
 	var there []string
 	for _, folder := range []string{".", "e2e", "lab"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, err)
 			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(t `).FindAllStringSubmatch(string(text), -1) {
 				there = append(there, m[1])
 			}
 		}
 	}
-	for _, name := range slices.Concat(oldKernelTests, suspects, conformanceTests, []string{"TestDifferential", "TestChurn"}) {
+	for _, name := range slices.Concat(oldKernelTests, suspects, conformanceTests, soakedLabTests, []string{"TestDifferential", "TestChurn"}) {
 		if !slices.Contains(there, name) {
 			t.Errorf("there is no test called %s", name)
 		}
@@ -78,9 +75,7 @@ func TestEventsOfGoTestAreCounted(t *testing.T) {
 `
 	var out strings.Builder
 	s := &stages{out: &out}
-	if err := s.readEvents(io.NopCloser(strings.NewReader(events))); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, s.readEvents(io.NopCloser(strings.NewReader(events))))
 	if want := (runner.Counts{Passed: 1, Failed: 1, Skipped: 1}); s.counts != want {
 		t.Errorf("%+v, want %+v", s.counts, want)
 	}
@@ -108,13 +103,9 @@ func TestProvenOnlyWhenEverythingIs(t *testing.T) {
 		l.count("suspects", nil, outcomes(), suspects)
 	}
 	l.count("suspects", errors.New("one failed"), outcomes(suspects[0]), suspects)
-	if err := l.save(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, l.save())
 	read := ledger{path: l.path}
-	if err := read.load(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, read.load())
 	if got := []int{read.least(allTests, suspects), read.Green[suspects[0]], read.Green[suspects[1]], read.least("suspects", suspects)}; !slices.Equal(got, []int{5, 0, 30, 0}) {
 		t.Errorf("all tests, a failed one, another one, and the least: %v, want 5, 0, 30, 0", got)
 	}
@@ -136,9 +127,7 @@ func TestUnitStageHasAllPackages(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	others := append([]string{"weir/cmd/weirlab/prose", "weir/cmd/weirlab/mutate"}, boxPackages...) // stages of their own
 	for _, name := range strings.Fields(string(out)) {
 		covered := slices.Contains(others, name) || slices.ContainsFunc(unitPackages, func(pattern string) bool {
@@ -167,9 +156,7 @@ func TestWithoutTheDetectorIsNotLeftOut(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	slices.Sort(found)
 	want := slices.Sorted(slices.Values(packagesWithout))
 	if diff := cmp.Diff(slices.Compact(found), want); diff != "" {

@@ -17,13 +17,9 @@ func TestUnableMachinesGetOneLine(t *testing.T) {
 	lab.Require(t)
 	built := lab.Build(t, "weir/cmd/weirlab")
 	folder, err := os.MkdirTemp("/tmp", "weirlab-unable-") // every user can enter it
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(folder) })
-	if err := os.Chmod(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Chmod(folder, 0o755))
 	program := filepath.Join(folder, "weirlab")
 	if out, err := exec.Command("cp", built, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -47,9 +43,7 @@ func TestUnableMachinesGetOneLine(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			small := filepath.Join(folder, "small")
-			if err := os.MkdirAll(small, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			lab.Must(t, os.MkdirAll(small, 0o755))
 			cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", tc.script)
 			cmd.Env = append(os.Environ(), lab.KernelVariable+"=") // as a newcomer
 			out, err := cmd.CombinedOutput()

@@ -27,8 +27,7 @@ func upCommand() *cobra.Command {
 Everything is gone when this command ends.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			return up(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+			return up(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

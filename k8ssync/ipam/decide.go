@@ -124,8 +124,8 @@ func (c *choice) show(places []place) {
 			continue
 		}
 		c.d.Addrs = append(c.d.Addrs, x)
-		if why := c.outsidePool(c.r, x, c.claims[x].others(c.r.ID)); why != "" && p.pending.Reason == "" {
-			c.d.Notes = append(c.d.Notes, Note{c.d.Service, x, OutsidePool, why + "; it stays until the Service requests another"})
+		if reason := c.outsidePool(c.r, x, c.claims[x].others(c.r.ID)); reason != "" && p.pending.Reason == "" {
+			c.d.Notes = append(c.d.Notes, Note{c.d.Service, x, OutsidePool, reason + "; it stays until the Service requests another"})
 		}
 	}
 	c.d.Addrs = sortAddrs(c.d.Addrs)

@@ -213,8 +213,8 @@ func (w *world) checkClaim(old, next Claim) {
 	for i, h := range next.Holders {
 		for _, o := range next.Holders[:i] {
 			r := Request{ID: h.Service, Share: h.Share, Ports: h.Ports, Local: h.Local, Selector: h.Selector}
-			if why := disagree(&r, o); why != "" || len(common(h.Ports, o.Ports)) > 0 {
-				w.t.Errorf("%v is not lawfully shared: %s\n%+v\n%+v", next.Addr, why, h, o)
+			if reason := disagree(&r, o); reason != "" || len(common(h.Ports, o.Ports)) > 0 {
+				w.t.Errorf("%v is not lawfully shared: %s\n%+v\n%+v", next.Addr, reason, h, o)
 			}
 		}
 	}

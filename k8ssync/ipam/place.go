@@ -46,17 +46,17 @@ func (a *inventory) owned(d *Decision, r *Request) (own []owned, wait bool) {
 		if _, has := a.assigned[r.ID][x]; has {
 			continue
 		}
-		why, wait := a.adopt(r, x)
+		reason, wait := a.adopt(r, x)
 		if wait {
 			return nil, true
 		}
-		if why != "" {
-			d.Notes = append(d.Notes, Note{d.Service, x, Conflict, fmt.Sprintf("%v is %s", x, why)})
+		if reason != "" {
+			d.Notes = append(d.Notes, Note{d.Service, x, Conflict, fmt.Sprintf("%v is %s", x, reason)})
 		}
 		// The known claim may be older than the known Service: an address is removed only
 		// after a check of the claim. A missing claim is created.
 		switch c := a.claims[x]; {
-		case why == "" || c == nil:
+		case reason == "" || c == nil:
 			own = append(own, owned{addr: x, asked: r.Pool, shown: true})
 		case a.checked[r.ID][x] != r.Version:
 			d.Writes = append(d.Writes, Write{Claim: *c}) // changes nothing, if the claim is current
@@ -68,7 +68,7 @@ func (a *inventory) owned(d *Decision, r *Request) (own []owned, wait bool) {
 
 // adopt returns the objection to an address in a Service's status without a claim; empty is
 // none. Limits, reservations and pools do not matter: the Service has the address.
-func (a *inventory) adopt(r *Request, x netip.Addr) (why string, wait bool) {
+func (a *inventory) adopt(r *Request, x netip.Addr) (reason string, wait bool) {
 	if f, flying := a.flights[x]; flying && f.by != r.ID {
 		return "", true
 	}
@@ -79,12 +79,12 @@ func (a *inventory) adopt(r *Request, x netip.Addr) (why string, wait bool) {
 		switch other := a.requests[id]; {
 		case id == r.ID || !other.before(r):
 		case other.Foreign:
-			why = "in the status of " + id.String() + " too, which is older and managed by another controller"
+			reason = "in the status of " + id.String() + " too, which is older and managed by another controller"
 		default:
 			return "", true // it claims first
 		}
 	}
-	return why, false
+	return reason, false
 }
 
 // joining returns why a Service can't share a claim; empty is that it can.
@@ -167,8 +167,8 @@ func find(own []owned, x netip.Addr) (owned, bool) {
 // has its sharing key, else the lowest free one.
 func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 	if booked := a.ofFamily(a.booked[r.ID], r.Pool, f); len(booked) > 0 {
-		x, why, wait := a.first(r, booked)
-		return x, why, wait
+		x, pending, wait := a.first(r, booked)
+		return x, pending, wait
 	}
 	pools := a.candidates(r, f)
 	var mine []netip.Addr
@@ -177,12 +177,12 @@ func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 			mine = append(mine, x)
 		}
 	}
-	if x, why, wait := a.first(r, sortAddrs(mine)); len(mine) > 0 && (why.Reason == "" || wait) {
-		return x, why, wait
+	if x, pending, wait := a.first(r, sortAddrs(mine)); len(mine) > 0 && (pending.Reason == "" || wait) {
+		return x, pending, wait
 	}
 	if shared := a.sharedBy(r, f); len(shared) > 0 {
-		x, why, wait := a.first(r, shared)
-		return x, why, wait
+		x, pending, wait := a.first(r, shared)
+		return x, pending, wait
 	}
 	for _, p := range pools {
 		if a.limited(p.Pool, r, f) != "" {
@@ -201,15 +201,15 @@ func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 }
 
 // first returns the first available address, or why the first is not.
-func (a *inventory) first(r *Request, addrs []netip.Addr) (x netip.Addr, why Pending, wait bool) {
+func (a *inventory) first(r *Request, addrs []netip.Addr) (x netip.Addr, pending Pending, wait bool) {
 	for _, x := range addrs {
 		p, wait := a.obtain(r, x)
 		if wait || p.Reason == "" {
 			return x, p, wait
 		}
-		why = cmp.Or(why, p)
+		pending = cmp.Or(pending, p)
 	}
-	return netip.Addr{}, why, false
+	return netip.Addr{}, pending, false
 }
 
 // sharedBy returns the addresses with a Service's sharing key: those of its namespace, and
@@ -259,7 +259,7 @@ func (a *inventory) ofFamily(addrs []netip.Addr, pool string, f lb.Family) []net
 
 // obtain returns why a Service can't have an address that it requests and does not own;
 // wait is that it is not known yet.
-func (a *inventory) obtain(r *Request, x netip.Addr) (why Pending, wait bool) {
+func (a *inventory) obtain(r *Request, x netip.Addr) (pending Pending, wait bool) {
 	p := a.poolOf(x)
 	switch {
 	case p == nil:

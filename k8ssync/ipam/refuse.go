@@ -10,8 +10,8 @@ import (
 )
 
 // refusal returns why an address is not available, with the nearest that is.
-func (a *inventory) refusal(r *Request, x netip.Addr, why Reason, rule string) Pending {
-	return Pending{Reason: why, Pool: a.poolName(x), Rule: fmt.Sprintf("%v is %s", x, rule), Near: a.nearest(r, lb.FamilyOf(x))}
+func (a *inventory) refusal(r *Request, x netip.Addr, reason Reason, rule string) Pending {
+	return Pending{Reason: reason, Pool: a.poolName(x), Rule: fmt.Sprintf("%v is %s", x, rule), Near: a.nearest(r, lb.FamilyOf(x))}
 }
 
 func (a *inventory) notInPool(r *Request, x netip.Addr) Pending {
@@ -27,8 +27,8 @@ func (a *inventory) wrongPool(r *Request, x netip.Addr, p *Pool) Pending {
 func (a *inventory) nothing(r *Request, f lb.Family) Pending {
 	if out := a.candidates(r, f); len(out) > 0 {
 		for _, p := range out {
-			if why := a.limited(p.Pool, r, f); why != "" {
-				return Pending{Reason: NamespaceLimit, Pool: p.Name, Rule: why}
+			if reason := a.limited(p.Pool, r, f); reason != "" {
+				return Pending{Reason: NamespaceLimit, Pool: p.Name, Rule: reason}
 			}
 		}
 		return a.exhausted(r, f, out)
@@ -55,18 +55,18 @@ func (a *inventory) noPool(r *Request, f lb.Family) Pending {
 		}
 		return Pending{Reason: NotAllowed, Pool: r.Pool, Rule: p.refuses(r), Near: near}
 	}
-	var why []string
+	var reasons []string
 	for _, p := range a.pools {
 		if refused := p.refuses(r); refused != "" {
-			why = append(why, refused)
+			reasons = append(reasons, refused)
 		} else {
-			why = append(why, fmt.Sprintf("pool %q is only for Services that request it (auto_assign)", p.Name))
+			reasons = append(reasons, fmt.Sprintf("pool %q is only for Services that request it (auto_assign)", p.Name))
 		}
 	}
-	if len(why) == 0 {
+	if len(reasons) == 0 {
 		return Pending{Reason: NoPool, Rule: "there are no pools: add a [[pool]]"}
 	}
-	return Pending{Reason: NoPool, Rule: list(why), Near: near}
+	return Pending{Reason: NoPool, Rule: list(reasons), Near: near}
 }
 
 func (a *inventory) familyMissing(r *Request, f lb.Family, pools []*pool) Pending {

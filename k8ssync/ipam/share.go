@@ -18,8 +18,8 @@ func (p *Pool) sharing(r *Request, others []Holder) string {
 		if !p.together(r.ID, h.Service) {
 			return fmt.Sprintf("it is of another namespace than %v: pool %q does not have both in its sharing namespaces", h.Service, p.Name)
 		}
-		if why := disagree(r, h); why != "" {
-			return why
+		if reason := disagree(r, h); reason != "" {
+			return reason
 		}
 		if both := common(r.Ports, h.Ports); len(both) > 0 {
 			return fmt.Sprintf("%v has port %s there", h.Service, portList(both))
@@ -74,10 +74,10 @@ func record(r *Request, pool string, old Holder, others []Holder) (h Holder, ref
 		h.Ports, h.Local, h.Selector = slices.Clone(r.Ports), r.Local, localSelector(r)
 	}
 	for _, o := range others {
-		if why := disagree(r, o); why != "" {
+		if reason := disagree(r, o); reason != "" {
 			h.Share, h.Local, h.Selector = old.Share, old.Local, old.Selector
 			h.Ports = common(old.Ports, r.Ports)
-			return h, why
+			return h, reason
 		}
 	}
 	for _, o := range others {

@@ -120,29 +120,29 @@ func (s *stage) finish() *stage {
 }
 
 // want checks the addresses of a Service, and why it is pending.
-func (s *stage) want(name string, why Reason, list ...string) *stage {
+func (s *stage) want(name string, reason Reason, list ...string) *stage {
 	s.t.Helper()
 	s.finish()
 	got, d := s.there[id(name)].Status, s.last[id(name)]
-	if !slices.Equal(got, addrs(list...)) || d.Pending.Reason != why {
-		s.t.Errorf("%s has %v and is pending for %q (%s), want %v and %q", name, got, d.Pending.Reason, d.Pending.Text(), list, why)
+	if !slices.Equal(got, addrs(list...)) || d.Pending.Reason != reason {
+		s.t.Errorf("%s has %v and is pending for %q (%s), want %v and %q", name, got, d.Pending.Reason, d.Pending.Text(), list, reason)
 	}
-	if why != "" && (d.Pending.Text() == "" || !strings.Contains(d.Pending.Text(), " ")) {
-		s.t.Errorf("%s is pending for %q without a text", name, why)
+	if reason != "" && (d.Pending.Text() == "" || !strings.Contains(d.Pending.Text(), " ")) {
+		s.t.Errorf("%s is pending for %q without a text", name, reason)
 	}
 	return s
 }
 
 // noted checks that a Service has a Note with a text.
-func (s *stage) noted(name string, why Reason, text string) *stage {
+func (s *stage) noted(name string, reason Reason, text string) *stage {
 	s.t.Helper()
 	s.finish()
 	for _, n := range s.last[id(name)].Notes {
-		if n.Reason == why && strings.Contains(n.Text, text) {
+		if n.Reason == reason && strings.Contains(n.Text, text) {
 			return s
 		}
 	}
-	s.t.Errorf("%s has notes %v, want %s with %q", name, s.last[id(name)].Notes, why, text)
+	s.t.Errorf("%s has notes %v, want %s with %q", name, s.last[id(name)].Notes, reason, text)
 	return s
 }
 

@@ -104,10 +104,10 @@ func (a *inventory) avoided(s *span) int {
 // countDecisions counts the last decisions, which only the writer makes.
 func countDecisions(u *Usage, pools map[*Pool]*PoolUsage, a *Allocator) {
 	for _, d := range a.last {
-		if why := d.Pending.Reason; why != "" {
-			u.Pending[why]++
+		if reason := d.Pending.Reason; reason != "" {
+			u.Pending[reason]++
 			if p := a.named(d.Pending.Pool); p != nil {
-				pools[p.Pool].Pending[why]++
+				pools[p.Pool].Pending[reason]++
 			}
 		}
 	}
@@ -127,8 +127,8 @@ func (a *Allocator) OutsidePool(c Config) []Note {
 		}
 		slices.SortFunc(addrs, netip.Addr.Compare)
 		for _, x := range addrs {
-			if why := l.outsidePool(r, x, a.claims[x].others(id)); why != "" {
-				out = append(out, Note{id, x, OutsidePool, why})
+			if reason := l.outsidePool(r, x, a.claims[x].others(id)); reason != "" {
+				out = append(out, Note{id, x, OutsidePool, reason})
 			}
 		}
 	}

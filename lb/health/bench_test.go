@@ -181,8 +181,8 @@ func BenchmarkSet10000(b *testing.B) {
 	}
 }
 
-// BenchmarkHealth10000 reads a snapshot when nothing has changed and all is up.
-func BenchmarkHealth10000(b *testing.B) {
+// checker10000 has 10,000 Services of 10 backends, all up.
+func checker10000() *Checker {
 	groups := make([]Group, 10000)
 	for i := range groups {
 		groups[i] = manyTargets(10, 80, Check{Kind: TCP, Interval: time.Second, Timeout: time.Second, Rise: 2, Fall: 3})
@@ -194,8 +194,53 @@ func BenchmarkHealth10000(b *testing.B) {
 		c.table.asking++
 		c.table.finish(answer{probe: p}, time.Time{})
 	}
+	return c
+}
+
+// BenchmarkHealth10000 reads a snapshot when nothing has changed.
+func BenchmarkHealth10000(b *testing.B) {
+	c := checker10000()
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Health()
 	}
+}
+
+// BenchmarkTurned10000 reads what has changed after one answer.
+func BenchmarkTurned10000(b *testing.B) {
+	c := checker10000()
+	c.Turned()
+	flapping := c.table.backends[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		flapping.port.decide()
+		if turned, _ := c.Turned(); len(turned) != 1 {
+			b.Fatalf("%d Services have turned", len(turned))
+		}
+	}
+}
+
+// BenchmarkCount10000 counts the backends by state, as each pass of the daemon does, and in a walk over all of them.
+func BenchmarkCount10000(b *testing.B) {
+	c := checker10000()
+	b.Run("count", func(b *testing.B) {
+		for b.Loop() {
+			if n := c.Count(); n.Up != 100_000 {
+				b.Fatalf("%+v", n)
+			}
+		}
+	})
+	b.Run("walk", func(b *testing.B) {
+		for b.Loop() {
+			ups := 0
+			c.Each(func(x Backend) {
+				if x.State == "up" {
+					ups++
+				}
+			})
+			if ups != 100_000 {
+				b.Fatalf("%d", ups)
+			}
+		}
+	})
 }

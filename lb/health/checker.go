@@ -57,6 +57,16 @@ type Totals struct {
 	Void uint64
 }
 
+// Counts are the backends of a Checker, one for each port.
+type Counts struct {
+	// Up, Down and Unknown count them by state.
+	Up, Down, Unknown int
+	// Void counts those of which the checks have had no result for a while. VoidError is the problem of
+	// one of them.
+	Void      int
+	VoidError string
+}
+
 // Stats are the numbers of a Checker as a whole.
 type Stats struct {
 	Totals
@@ -190,6 +200,14 @@ func (c *Checker) Health() map[lb.ServiceID]lb.Health {
 	return c.table.health()
 }
 
+// Turned returns the health of the Services that may have another one since the last call, or that of all Services
+// with checks after Set. It is for one reader. The maps are the caller's.
+func (c *Checker) Turned() (health map[lb.ServiceID]lb.Health, all bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.table.turns()
+}
+
 // Backends returns every backend of every port, sorted by Service, port and address.
 func (c *Checker) Backends() []Backend {
 	var out []Backend
@@ -224,6 +242,13 @@ func (s *backendState) status() Backend {
 		Failures: p.failures,
 		Flaps:    s.flaps,
 	}
+}
+
+// Count counts the backends. The cost is that of those without a result.
+func (c *Checker) Count() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.table.count()
 }
 
 // Stats returns the numbers of c as a whole.

@@ -3,7 +3,7 @@
 // decided by lb.Plan.
 //
 // The caller passes the complete set of groups (Checker.Set) and reads the states as lb.Health
-// values (Checker.Health). Of weir the package imports only lb and bfd.
+// values: all (Checker.Health), or those that have turned (Checker.Turned). Of weir the package imports only lb and bfd.
 //
 // It has three parts. An asker (ask.go and a file for each protocol) checks one target once
 // and knows no states. The table (table.go, set.go, state.go) has all targets and their

@@ -33,12 +33,15 @@ func (t *table) set(groups []Group, ready []prepared, now time.Time) {
 	for _, svc := range t.services {
 		s.old[svc.id] = svc
 	}
-	*t = table{probes: s.probes, bfd: map[netip.AddrPort][]*probe{}, asking: t.asking, behind: t.behind, totals: t.totals}
+	*t = table{
+		probes: s.probes, bfd: map[netip.AddrPort][]*probe{}, voids: map[*probe]struct{}{},
+		asking: t.asking, behind: t.behind, totals: t.totals, all: true,
+	}
 	byID := map[lb.ServiceID]*service{}
 	for i, g := range groups {
 		svc := byID[g.Service]
 		if svc == nil {
-			svc = &service{id: g.Service}
+			svc = &service{of: t, id: g.Service}
 			byID[g.Service] = svc
 			t.services = append(t.services, svc)
 		}
@@ -71,9 +74,13 @@ func (t *table) index() {
 		if p.check.Kind == BFD {
 			t.bfd[p.key.addr] = append(t.bfd[p.key.addr], p)
 		}
+		if p.void() {
+			t.voids[p] = struct{}{}
+		}
 	}
 	for _, s := range t.backends {
 		s.probe.backends = append(s.probe.backends, s)
+		t.states[s.state]++
 		if s.awaited() {
 			t.unknown++
 		}

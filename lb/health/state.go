@@ -43,7 +43,7 @@ func (r record) after(result state, c *Check, now time.Time) record {
 	return r
 }
 
-// tally counts the backends of a port with weight by their states.
+// tally counts backends by their states: those of a port with weight, or all of a table.
 type tally [down + 1]int
 
 func (t tally) all() int { return t[unknown] + t[up] + t[down] }

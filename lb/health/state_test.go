@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -184,6 +185,7 @@ func TestTableFollowsModelInRandomHistories(t *testing.T) {
 			m := model{history: map[netip.AddrPort][]bool{}, state: map[netip.AddrPort]state{}}
 			var b table
 			var now time.Time
+			var followed map[lb.ServiceID]lb.Health
 			for range 200 {
 				if m.group.Ports == nil || r.IntN(20) == 0 {
 					g := randomGroup(r, check)
@@ -202,10 +204,83 @@ func TestTableFollowsModelInRandomHistories(t *testing.T) {
 					b.finish(a, now.Add(time.Duration(r.IntN(5000))*time.Millisecond))
 				}
 				want := map[lb.ServiceID]lb.Health{web: m.health()}
+				if turned, all := b.turns(); all {
+					followed = turned
+				} else {
+					maps.Copy(followed, turned)
+				}
+				if !reflect.DeepEqual(followed, want) {
+					t.Fatalf("health by turns (-model +table):\n%s", cmp.Diff(want, followed, addrs))
+				}
+				if turned, _ := b.turns(); len(turned) > 0 {
+					t.Fatalf("has turned again without an answer: %v", turned)
+				}
 				if got := b.health(); !reflect.DeepEqual(got, want) {
 					t.Fatalf("health (-model +table):\n%s", cmp.Diff(want, got, addrs))
 				}
 			}
 		})
+	}
+}
+
+// The counts of a table are those of its backends, after each answer, check without a result and change.
+func TestCountsAreThoseOfTheBackends(t *testing.T) {
+	t.Parallel()
+	for seed := range histories.Times(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var b table
+		var now time.Time
+		voids, set := 0, false
+		for range 300 {
+			if !set || r.IntN(30) == 0 {
+				var groups []Group
+				for _, id := range []lb.ServiceID{web, {Namespace: "static", Name: "dns"}} {
+					g := randomGroup(r, Check{Kind: TCP, Rise: 1 + r.IntN(2), Fall: 1 + r.IntN(2)})
+					g.Service = id
+					second := g.Ports[0]
+					second.Port = 443
+					if g.Check.Port = uint16(r.IntN(2)) * 9000; r.IntN(2) == 0 {
+						g.Ports = append(g.Ports, second) // with a port of the check, both share its probes
+					}
+					groups = append(groups, g)
+				}
+				b.set(groups, make([]prepared, len(groups)), now)
+				set = true
+			}
+			now = now.Add(time.Second)
+			jobs, _ := b.take(nil, 1+r.IntN(3), now)
+			for _, j := range jobs {
+				due := now.Add(time.Duration(r.IntN(3000)) * time.Millisecond)
+				a := answer{probe: j.probe, ended: now, problem: []string{"", "refused", "no file"}[r.IntN(3)]}
+				if a.problem == "no file" || r.IntN(2) == 0 && j.probe.voids > 0 {
+					a.problem = "no file"
+					b.discard(a, due)
+				} else {
+					b.finish(a, due)
+				}
+			}
+			var want Counts
+			for _, s := range b.backends {
+				switch s.state {
+				case up:
+					want.Up++
+				case down:
+					want.Down++
+				default:
+					want.Unknown++
+				}
+				if s.probe.void() {
+					want.Void++
+					want.VoidError = "no file"
+				}
+			}
+			voids += want.Void
+			if got := b.count(); got != want {
+				t.Fatalf("seed %d: counted %+v, want %+v", seed, got, want)
+			}
+		}
+		if voids == 0 {
+			t.Errorf("seed %d has no check without a result", seed)
+		}
 	}
 }

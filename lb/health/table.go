@@ -20,16 +20,24 @@ type table struct {
 	due      queue
 	asking   int // probes under way, removed ones included
 	unknown  int // backends without a result that Ready awaits
+	states   tally
+	voids    map[*probe]struct{} // those without a result for a while
 	behind   time.Duration
 	totals   Totals
+	// turned are the Services of which the health may be another than the last one that turns returned, and all
+	// reports that it returned none of the present ones.
+	turned []*service
+	all    bool
 }
 
 // service has the backends of one Service, and its lb.Health while that is fresh.
 type service struct {
+	of     *table
 	id     lb.ServiceID
 	ports  []*port
 	health lb.Health
 	fresh  bool
+	turned bool // it is among those of the table
 }
 
 // port is a port of a Service for one family.
@@ -149,6 +157,7 @@ func (t *table) finish(a answer, due time.Time) []transition {
 	}
 	p.checks++
 	p.checked, p.took, p.voids = a.ended, a.took, 0
+	delete(t.voids, p)
 	if a.problem != "" {
 		p.failures++
 		p.problem = a.problem
@@ -161,7 +170,9 @@ func (t *table) discard(a answer, due time.Time) {
 	t.totals.Void++
 	a.probe.problem = a.problem
 	a.probe.voids++
-	t.requeue(a.probe, due)
+	if t.requeue(a.probe, due) && a.probe.void() {
+		t.voids[a.probe] = struct{}{}
+	}
 }
 
 // lastingVoids is the number of checks in a row without a result that are a problem: a single one may
@@ -181,10 +192,22 @@ func (t *table) judge(p *probe, result state) (transitions []transition) {
 		if awaited {
 			t.unknown--
 		}
+		t.states[was]--
+		t.states[s.state]++
 		s.port.count(s, was, s.state)
 		transitions = append(transitions, transition{s, was})
 	}
 	return transitions
+}
+
+// count counts the backends. The cost is that of the probes without a result.
+func (t *table) count() Counts {
+	c := Counts{Up: t.states[up], Down: t.states[down], Unknown: t.states[unknown]}
+	for p := range t.voids {
+		c.Void += len(p.backends)
+		c.VoidError = max(c.VoidError, p.problem) // the same at each call: a map has no order
+	}
+	return c
 }
 
 // awaited reports whether Ready waits for the first result of a backend.
@@ -201,19 +224,46 @@ func (p *port) count(s *backendState, from, to state) {
 
 func (p *port) decide() {
 	p.lost = p.tally.lost(p.lost, p.quorum, p.hysteresis)
-	p.service.fresh = false
+	s := p.service
+	if s.fresh = false; !s.turned {
+		s.turned = true
+		s.of.turned = append(s.of.turned, s)
+	}
 }
 
 // health returns a copy of each Service's health.
 func (t *table) health() map[lb.ServiceID]lb.Health {
 	out := make(map[lb.ServiceID]lb.Health, len(t.services))
 	for _, svc := range t.services {
-		if !svc.fresh {
-			svc.health, svc.fresh = svc.measure(), true
-		}
-		out[svc.id] = lb.Health{Down: maps.Clone(svc.health.Down), Lost: maps.Clone(svc.health.Lost)}
+		out[svc.id] = svc.current()
 	}
 	return out
+}
+
+// turns returns a copy of the health of the Services that may have turned since the last call, or that of all after
+// another set of groups.
+func (t *table) turns() (health map[lb.ServiceID]lb.Health, all bool) {
+	if t.all {
+		health = t.health()
+	} else {
+		health = make(map[lb.ServiceID]lb.Health, len(t.turned))
+		for _, svc := range t.turned {
+			health[svc.id] = svc.current()
+		}
+	}
+	for _, svc := range t.turned {
+		svc.turned = false
+	}
+	all, t.all, t.turned = t.all, false, nil
+	return health, all
+}
+
+// current returns a copy of the health.
+func (s *service) current() lb.Health {
+	if !s.fresh {
+		s.health, s.fresh = s.measure(), true
+	}
+	return lb.Health{Down: maps.Clone(s.health.Down), Lost: maps.Clone(s.health.Lost)}
 }
 
 // measure creates maps only for Services with a fault: most have none.

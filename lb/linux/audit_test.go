@@ -178,7 +178,8 @@ func holdsServer(t *testing.T, f lb.Frontend) bool {
 	return sh(t, "ipvsadm -Sn | grep -c -- '-A -t %s:%d ' || true", f.Addr, f.Port) == "1\n"
 }
 
-// Thousands of services with a missing scheduler do not delay the others.
+// Thousands of services with a missing scheduler do not delay the others: the kernel, which runs modprobe at
+// each request for one, gets one such request.
 func TestAMissingSchedulerDelaysNoOtherService(t *testing.T) {
 	inBox(t)
 	inNamespace(t)
@@ -192,11 +193,16 @@ func TestAMissingSchedulerDelaysNoOtherService(t *testing.T) {
 		u.Put = append(u.Put, s)
 	}
 	a.rec.Update(u)
-	begin := time.Now()
-	rep, err := a.rec.Sync(t.Context(), a.now)
+	ipvs := &a.k.counters.IPVS
+	sent, refused, begin := ipvs.Messages.Load(), ipvs.Errors.Load(), time.Now()
+	rep, err := a.rec.Sync(a.Context(), a.now)
 	t.Logf("4,000 services with a missing scheduler: the first Sync takes %s", time.Since(begin))
 	if err != nil || rep.Failed < 3999 {
 		t.Errorf("%v, %d ops failed", err, rep.Failed)
+	}
+	// The virtual servers of two schedulers, and ten real servers.
+	if sent, refused = ipvs.Messages.Load()-sent, ipvs.Errors.Load()-refused; sent != 12 || refused != 1 {
+		t.Errorf("IPVS got %d messages and refused %d, want 12 and 1", sent, refused)
 	}
 	if got := sh(t, "ipvsadm -Sn | grep -c '^-a -t 198.18.7.208:80 '"); got != "10\n" {
 		t.Errorf("the other service has %s backends", got)

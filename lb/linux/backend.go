@@ -88,28 +88,28 @@ func (w *watcher) takeOver(ctx context.Context) {
 		if err == nil {
 			hooksErr = w.holdHooks(ctx, f)
 		}
-		table, why := nftTableFamily(f)+" "+w.tables.name, ""
+		table, reason := nftTableFamily(f)+" "+w.tables.name, ""
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			why = err.Error()
+			reason = err.Error()
 		case hooksErr != nil:
-			why = hooksErr.Error()
+			reason = hooksErr.Error()
 		case w.tables.shared[f]:
-			why = "shared"
+			reason = "shared"
 		}
-		if why == w.notOwner[f] {
+		if reason == w.notOwner[f] {
 			continue
 		}
-		w.notOwner[f] = why
+		w.notOwner[f] = reason
 		switch {
 		case err != nil:
-			w.log.Warn("weir is not the owner of its table", "table", table, "error", err)
+			w.log.Warn("table without owner", "table", table, "error", err)
 		case hooksErr != nil:
-			w.log.Warn("connections are reset if another program removes the table", "table", table, "error", hooksErr)
-		case why != "":
-			w.log.Info("other programs can change the table, and weir repairs it: the kernel has no owner for it that persists (Linux 6.9)", "table", table)
+			w.log.Warn("table of hooks without owner", "table", table, "effect", "connections are reset if another program removes the table", "error", hooksErr)
+		case reason != "":
+			w.log.Info("table without owner, repaired after foreign changes", "table", table, "reason", "tables have an owner that persists since Linux 6.9")
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // FilterHooks are the hooks at which a chain of another program may drop packets that weir needs.
-var FilterHooks = []string{"input", "forward", "output"}
+var FilterHooks = []string{"prerouting", "input", "forward", "output"}
 
 // FilterChain is a base chain of type filter at one of the FilterHooks, with the words of nft(8).
 type FilterChain struct{ Family, Table, Name, Hook string }
@@ -42,7 +42,7 @@ func parseFilterChain(body []byte) (c FilterChain, ok bool) {
 		Family: map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}[body[0]],
 		Table:  cString(attribute(attributes, unix.NFTA_CHAIN_TABLE)),
 		Name:   cString(attribute(attributes, unix.NFTA_CHAIN_NAME)),
-		Hook:   map[uint32]string{unix.NF_INET_LOCAL_IN: "input", unix.NF_INET_FORWARD: "forward", unix.NF_INET_LOCAL_OUT: "output"}[getBE32(hook)],
+		Hook:   map[uint32]string{unix.NF_INET_PRE_ROUTING: "prerouting", unix.NF_INET_LOCAL_IN: "input", unix.NF_INET_FORWARD: "forward", unix.NF_INET_LOCAL_OUT: "output"}[getBE32(hook)],
 	}
 	return c, c.Family != "" && slices.Contains(FilterHooks, c.Hook)
 }

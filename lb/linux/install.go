@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"weir/lb"
 )
@@ -138,6 +139,9 @@ func (r *rules) saveWith(ctx context.Context, p programs) (saved, error) {
 	have, err := r.printed(ctx, p)
 	if err != nil {
 		return nil, err
+	}
+	if first {
+		r.nftOnly = slices.DeleteFunc(slices.Clone(tableNames[:]), func(name string) bool { return !have[name].nftOnly })
 	}
 	if first && p.backend == Legacy {
 		r.fresh = have

@@ -23,8 +23,8 @@ type Backend string
 
 // The backends.
 const (
-	// AutoBackend selects the one of the system's iptables-restore, or the other if that one does
-	// not work on this kernel.
+	// AutoBackend selects the one with weir's rules of an earlier run, otherwise that of another program's firewall,
+	// otherwise that of the system's iptables-restore. One that does not work on this kernel is replaced.
 	AutoBackend Backend = "auto"
 	Legacy      Backend = "legacy"
 	NFT         Backend = "nft"
@@ -66,8 +66,9 @@ type iptables struct {
 	// candidates are the programs that may work. After decided only the first is in use.
 	candidates []programs
 	decided    bool
-	unlisted   bool   // iptables-save needs the names of the tables
-	restores   uint64 // the number of writes
+	unlisted   bool     // iptables-save needs the names of the tables
+	nftOnly    []string // weir's tables that iptables-nft-save can't print
+	restores   uint64   // the number of writes
 }
 
 // programs are one backend's programs for one family.
@@ -76,11 +77,18 @@ type programs struct {
 	restore, save string
 }
 
-// find selects the installed programs of a backend.
+// find selects the installed programs of a backend. It runs the system's only without such a name.
 func (t *iptables) find(ctx context.Context, want Backend) error {
 	prefix := "iptables"
 	if t.family == lb.IPv6 {
 		prefix = "ip6tables"
+	}
+	named := func(b Backend) programs {
+		return programs{b, prefix + "-" + string(b) + "-restore", prefix + "-" + string(b) + "-save"}
+	}
+	if p := named(want); want != AutoBackend && t.installed(p.restore) {
+		t.candidates, t.decided = []programs{p}, true
+		return nil
 	}
 	system := programs{restore: prefix + "-restore", save: prefix + "-save"}
 	version, sysErr := t.run(ctx, "", system.restore, "--version")
@@ -92,11 +100,7 @@ func (t *iptables) find(ctx context.Context, want Backend) error {
 		all = nil
 	}
 	for _, b := range []Backend{NFT, Legacy} {
-		p := programs{b, prefix + "-" + string(b) + "-restore", prefix + "-" + string(b) + "-save"}
-		if b == system.backend && sysErr == nil {
-			continue
-		}
-		if t.installed(p.restore) {
+		if p := named(b); t.installed(p.restore) && (b != system.backend || sysErr != nil) {
 			all = append(all, p)
 		}
 	}
@@ -116,6 +120,13 @@ func (t *iptables) find(ctx context.Context, want Backend) error {
 	}
 	t.candidates, t.decided = all, len(all) == 1
 	return nil
+}
+
+// prefer has the programs of one backend tried first. Those of weir's earlier rules are used even then.
+func (t *iptables) prefer(b Backend) {
+	if len(t.candidates) == 2 && t.candidates[1].backend == b {
+		slices.Reverse(t.candidates)
+	}
 }
 
 // backend returns the one in use, or the first candidate.
@@ -154,7 +165,14 @@ func (t *iptables) print(ctx context.Context, p programs) (string, error) {
 	return all.String(), nil
 }
 
+// restore writes rules, but into no table that iptables-save does not print: weir would not see its rules there, and
+// add them each time. iptables-restore does not refuse that.
 func (t *iptables) restore(ctx context.Context, text string) error {
+	for _, name := range t.nftOnly {
+		if strings.Contains(text, "*"+name+"\n") {
+			return t.foreign()
+		}
+	}
 	t.restores++
 	wait := t.lockWait
 	if t.locked {
@@ -163,6 +181,15 @@ func (t *iptables) restore(ctx context.Context, text string) error {
 	_, err := t.run(ctx, text, t.candidates[0].restore, "--noflush", "--wait", fmt.Sprint(int(wait.Seconds())))
 	t.locked = err != nil && strings.Contains(err.Error(), lockHeld)
 	return err
+}
+
+// foreign returns the error about tables that only nft can read, nil without any.
+func (t *iptables) foreign() error {
+	if len(t.nftOnly) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the rules of nft in table %s %s can't be printed by iptables-nft-save, so weir adds none: set rules = \"auto\" in [kernel], or rename the table",
+		nftTableFamily(t.family), strings.Join(t.nftOnly, ", "))
 }
 
 // lockHeld is in the error of a program that has waited for the lock in vain.

@@ -36,6 +36,7 @@ package linux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -131,14 +132,23 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	k.auditor.init(k)
 	k.conntrack, k.flows = newConntrack(&k.counters.Conntrack), newFlowRemover(&k.counters.Conntrack, k.log)
 	k.byRule.flowReader.conntrack = newConntrack(&k.counters.Reader)
+	run, forms := execRunner(&k.counters.Execs), map[lb.Family]Backend{}
+	if c.Backend == AutoBackend {
+		var err error
+		if _, forms, err = usedForms(ctx, c, run); err != nil && !errors.Is(err, unix.EPERM) { // Observe names the privileges
+			k.Close()
+			return nil, err
+		}
+	}
 	for _, f := range c.Families {
-		r := newRules(f, execRunner(&k.counters.Execs), hasProgram)
+		r := newRules(f, run, hasProgram)
 		if k.tables != nil {
 			r.nft = newNFTRules(f, c.Prefix, k.tables)
 		} else if err := r.find(ctx, c.Backend); err != nil {
 			k.Close()
 			return nil, err
 		}
+		r.prefer(forms[f])
 		k.byRule.prepare(r, k.watcher.ownChange)
 		r.configure(c)
 		k.rules[f] = r

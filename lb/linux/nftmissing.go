@@ -36,7 +36,7 @@ func (p nftFeature) fix(release string) string {
 	case old:
 		return "boot Linux " + version + " or later"
 	case p.config != "":
-		return "this kernel is built without CONFIG_" + p.config + ", or lacks its module: install " + kernelPackage(release)
+		return "this kernel is built without CONFIG_" + p.config + ", or lacks its module: install " + kernelPackage(release) + "; Linux " + p.since + " and later have it"
 	}
 	return "this kernel lacks it though Linux " + p.since + " has it"
 }

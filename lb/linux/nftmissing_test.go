@@ -31,7 +31,7 @@ func TestTheTrialNamesTheMissingFeature(t *testing.T) {
 	}{
 		{"nothing", ModeIPVS, func(message) bool { return false }, 0, ""},
 		{"all", ModeIPVS, func(m message) bool { return m.typ == unix.NFNL_MSG_BATCH_BEGIN }, unix.EOPNOTSUPP,
-			"nftables for IPv4: kernel module nf_tables is missing: " + moduleFix("nf_tables") + "; Linux 3.13 and later have it (operation not supported)"},
+			"kernel module nf_tables is missing: " + moduleFix("nf_tables") + "; Linux 3.13 and later have it (operation not supported)"},
 		{"tables of the family", ModeIPVS, with(unix.NFT_MSG_NEWTABLE, trialTable), unix.EOPNOTSUPP,
 			needs + "IPv4 tables in nf_tables is missing: " + fix("3.13", "NF_TABLES_IPV4") + " (a table: operation not supported)"},
 		{"intervals in concatenations", ModeIPVS, with(unix.NFT_MSG_NEWSET, "KUBE-LOAD-BALANCER-SOURCE-CIDR"), unix.EINVAL,
@@ -82,6 +82,7 @@ func TestTheFixOfAMissingFeature(t *testing.T) {
 		boot  = "boot Linux 5.6 or later"
 		lacks = "this kernel lacks it though Linux 4.9 has it"
 		build = "this kernel is built without CONFIG_NFT_NUMGEN, or lacks its module: install "
+		has   = "; Linux 4.9 and later have it"
 	)
 	for _, tt := range []struct{ release, since, config, want string }{
 		{"4.4.0", "4.9", "NFT_NUMGEN", boot + " with CONFIG_NFT_NUMGEN"},
@@ -93,8 +94,11 @@ func TestTheFixOfAMissingFeature(t *testing.T) {
 		{"5.6.0", "4.9", "", lacks},
 		{"5.10.0-9-amd64", "4.9", "", lacks},
 		{"7.3-rc1", "4.9", "", lacks},
-		{"6.1.0-9-amd64", "4.9", "NFT_NUMGEN", build + "linux-image-6.1.0-9-amd64 or a kernel that has it"},
-		{"6.1.0-9-cloud-amd64", "4.9", "NFT_NUMGEN", build + "linux-image-amd64 (the cloud kernel has fewer modules) and boot it"},
+		{"6.1.0-9-amd64", "4.9", "NFT_NUMGEN", build + "linux-image-6.1.0-9-amd64 or a kernel that has it" + has},
+		{"6.1.0-9-cloud-amd64", "4.9", "NFT_NUMGEN", build + "linux-image-amd64 (the cloud kernel has fewer modules) and boot it" + has},
+		{"6.12.0-124.el10.x86_64", "4.9", "NFT_NUMGEN", build + "kernel-modules-6.12.0-124.el10.x86_64 and kernel-modules-extra-6.12.0-124.el10.x86_64" + has},
+		{"6.12.20-23.97.amzn2023.x86_64", "4.9", "NFT_NUMGEN", build + "kernel-modules-extra, or kernel6.12-modules-extra with Linux 6.12" + has},
+		{"6.17.1-300.fc43.x86_64", "4.9", "NFT_NUMGEN", build + "kernel-modules-6.17.1-300.fc43.x86_64 and kernel-modules-extra-6.17.1-300.fc43.x86_64" + has},
 	} {
 		if got := (nftFeature{"", tt.since, tt.config}).fix(tt.release); got != tt.want {
 			t.Errorf("on %q, since %s:\n%s, want\n%s", tt.release, tt.since, got, tt.want)

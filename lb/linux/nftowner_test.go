@@ -163,7 +163,7 @@ func TestNFTHooksWithoutAnOwner(t *testing.T) {
 	k.watcher.log = slog.New(slog.NewTextHandler(&log, nil))
 	k.watcher.config.Families = []lb.Family{lb.IPv4}
 	k.watcher.hookTables.ownerFlags = 0x80 // no kernel knows it, as before Linux 5.12 that of an owner
-	for i, want := range []string{"connections are reset if another program removes the table", "other programs can change the table", ""} {
+	for i, want := range []string{"connections are reset if another program removes the table", "repaired after foreign changes", ""} {
 		log.Reset()
 		k.watcher.takeOver(t.Context())
 		lines := strings.Count(log.String(), "\n")

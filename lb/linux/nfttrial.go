@@ -20,27 +20,27 @@ func SelectNFTables(ctx context.Context, c Config) (use bool, reason error) {
 	if err := TryNFTables(ctx, c); err != nil {
 		return false, err
 	}
-	used, err := UsedFilter(ctx, c)
+	run := execRunner(&new(Traffic).Messages)
+	used, forms, err := usedForms(ctx, c, run)
 	if err != nil || used == "" {
 		return err == nil, err
 	}
-	if err := tryIPTables(ctx, c); err != nil {
+	if err := tryIPTables(ctx, c, forms, run); err != nil {
 		return true, nil //nolint:nilerr // both lack something; weir doctor names a chain that drops
 	}
 	return false, fmt.Errorf("%s, and rules of nf_tables can't override what they drop", used)
 }
 
-// tryIPTables returns an error without the programs of iptables, and on a kernel without ipset.
-func tryIPTables(ctx context.Context, c Config) error {
-	var count Traffic
-	sets := newSets(c.Prefix, marking{c.Mark}, &count)
+// tryIPTables returns an error if the programs of a form can't have the rules, and on a kernel without ipset.
+func tryIPTables(ctx context.Context, c Config, forms map[lb.Family]Backend, run runner) error {
+	sets := newSets(c.Prefix, marking{c.Mark}, &Traffic{})
 	defer sets.conn.close()
 	for _, f := range c.Families {
 		obs := lb.Observation{Objects: lb.Expecting(nil)}
 		if err := sets.observe(ctx, f, &obs); err != nil {
 			return err
 		}
-		if err := newRules(f, execRunner(&count.Messages), hasProgram).find(ctx, AutoBackend); err != nil {
+		if err := tryForm(ctx, newRules(f, run, hasProgram), forms[f]); err != nil {
 			return err
 		}
 	}
@@ -55,53 +55,15 @@ func TryNFTables(ctx context.Context, c Config) error {
 	return tryNFTables(ctx, conn, c)
 }
 
+// tryNFTables examines all families in one batch: the kernel waits for a grace period of RCU at its end, some 10 ms.
 func tryNFTables(ctx context.Context, conn *conn, c Config) error {
-	for _, f := range c.Families {
-		if err := tryFamily(ctx, conn, c, f); err != nil {
-			return fmt.Errorf("nftables for %s: %w", f, err)
-		}
-	}
-	return nil
-}
-
-func tryFamily(ctx context.Context, conn *conn, c Config, f lb.Family) error {
-	tables := newNFTTables(conn, trialTable)
-	r := newNFTRules(f, c.Prefix, tables)
-	r.configureTrial(c)
-	sets := newNFTSets(tables, c.Prefix, marking{c.Mark})
-	// parts has the meaning of an error for each message.
-	parts := []func(error) error{func(err error) error { return lacksFamily(f, err) }}
-	for _, s := range lb.Sets() {
-		parts = append(parts, func(err error) error { return missingSet(lb.IPSet{Set: s, Family: f}, err) })
-	}
-	if r.serves {
-		parts = append(parts, slices.Repeat([]func(error) error{missingMap}, int(numServerMaps))...)
-	}
-	for _, chain := range r.all() {
-		parts = append(parts, func(err error) error { return missingChain(chain, err) })
-	}
-	base := func(e *encoder) {
-		tables.putTable(e, f, 0)
-		for _, s := range lb.Sets() {
-			id := lb.IPSet{Set: s, Family: f}
-			putNFTSetNew(e, id, trialTable, sets.name(id))
-		}
-		if r.serves {
-			r.servers.putMaps(e)
-		}
-		for _, chain := range r.all() {
-			r.putChain(e, chain)
-		}
+	trials := make([]*nftTrial, len(c.Families))
+	for i, f := range c.Families {
+		trials[i] = newNFTTrial(conn, c, f)
 	}
 	errs, err := conn.rehearsal(ctx, func(e *encoder) {
-		base(e)
-		for _, chain := range r.all() {
-			for _, rule := range chain.rules {
-				r.putRule(e, chain.name, rule)
-				parts = append(parts, func(err error) error {
-					return missingExpression(chain.name, refusedExpression(ctx, r, base, chain.name, rule), err)
-				})
-			}
+		for _, t := range trials {
+			t.put(e)
 		}
 	})
 	switch {
@@ -110,12 +72,70 @@ func tryFamily(ctx context.Context, conn *conn, c Config, f lb.Family) error {
 	case err != nil:
 		return err
 	}
-	for i, err := range errs {
-		if err != nil {
-			return parts[i](err)
+	for _, t := range trials {
+		n := len(t.parts)
+		for i, err := range errs[:n] {
+			if err != nil {
+				return fmt.Errorf("nftables for %s: %w", t.family, t.parts[i](ctx, err))
+			}
 		}
+		errs = errs[n:]
 	}
 	return nil
+}
+
+// nftTrial is the sets and rules of a family, for the kernel to examine.
+type nftTrial struct {
+	family lb.Family
+	rules  *nftRules
+	sets   *nftSets
+	// parts has the meaning of an error for each message.
+	parts []func(context.Context, error) error
+}
+
+func newNFTTrial(conn *conn, c Config, f lb.Family) *nftTrial {
+	tables := newNFTTables(conn, trialTable)
+	t := &nftTrial{family: f, rules: newNFTRules(f, c.Prefix, tables), sets: newNFTSets(tables, c.Prefix, marking{c.Mark})}
+	t.rules.configureTrial(c)
+	return t
+}
+
+// put adds all messages, and the part of each.
+func (t *nftTrial) put(e *encoder) {
+	t.base(e, func(p func(error) error) {
+		t.parts = append(t.parts, func(_ context.Context, err error) error { return p(err) })
+	})
+	r := t.rules
+	for _, chain := range r.all() {
+		for _, rule := range chain.rules {
+			r.putRule(e, chain.name, rule)
+			t.parts = append(t.parts, func(ctx context.Context, err error) error {
+				return missingExpression(chain.name, t.refusedExpression(ctx, chain.name, rule), err)
+			})
+		}
+	}
+}
+
+// base adds the messages for all that rules need, and calls add with the meaning of an error for each.
+func (t *nftTrial) base(e *encoder, add func(func(error) error)) {
+	r := t.rules
+	r.tables.putTable(e, t.family, 0)
+	add(func(err error) error { return lacksFamily(t.family, err) })
+	for _, s := range lb.Sets() {
+		id := lb.IPSet{Set: s, Family: t.family}
+		putNFTSetNew(e, id, trialTable, t.sets.name(id))
+		add(func(err error) error { return missingSet(id, err) })
+	}
+	if r.serves {
+		r.servers.putMaps(e)
+		for range numServerMaps {
+			add(missingMap)
+		}
+	}
+	for _, chain := range r.all() {
+		r.putChain(e, chain)
+		add(func(err error) error { return missingChain(chain, err) })
+	}
 }
 
 // configureTrial gives it all rules of a configuration, and some kinds of virtual servers.
@@ -131,13 +151,13 @@ func (r *nftRules) configureTrial(c Config) {
 }
 
 // refusedExpression returns the expression of a rule that the kernel refuses: it examines ever longer beginnings
-// of the rule. base makes all that the rule needs.
-func refusedExpression(ctx context.Context, r *nftRules, base func(*encoder), chain string, rule nftRule) (x expression) {
+// of the rule.
+func (t *nftTrial) refusedExpression(ctx context.Context, chain string, rule nftRule) (x expression) {
 	n := len(rule.expressions)
-	errs, err := r.conn.rehearsal(ctx, func(e *encoder) {
-		base(e)
+	errs, err := t.rules.conn.rehearsal(ctx, func(e *encoder) {
+		t.base(e, func(func(error) error) {})
 		for i := range n {
-			r.putRule(e, chain, nftRule{expressions: rule.expressions[:i+1]})
+			t.rules.putRule(e, chain, nftRule{expressions: rule.expressions[:i+1]})
 		}
 	})
 	if err != nil {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -14,28 +16,60 @@ import (
 	"weir/lb"
 )
 
-// UsedFilter returns the table filter of iptables that another program uses: it has rules in INPUT
-// or FORWARD, or one of their policies is DROP, as with Docker, ufw, and the firewall of RHEL's
-// iptables-services. "" is none. weir's rules accept packets of Services before those if iptables has them,
-// and can't if nf_tables has them. weir's own rules of an earlier run do not count, nor does the kubelet's chain.
-// It runs no program.
-func UsedFilter(ctx context.Context, c Config) (what string, err error) {
-	conn := newConn(unix.NETLINK_NETFILTER, &Traffic{})
-	defer conn.close()
+// usedForms returns the form of iptables in which another program uses table filter, by family, and what the first
+// such table has: rules in INPUT or FORWARD, or policy DROP, as with Docker, ufw, and the firewall of RHEL's
+// iptables-services. "" is none. Only rules of the same form can accept packets before. A family without a firewall
+// gets the form of the first. weir's own rules of an earlier run do not count, nor does the kubelet's chain.
+func usedForms(ctx context.Context, c Config, run runner) (what string, forms map[lb.Family]Backend, err error) {
+	first, forms := AutoBackend, map[lb.Family]Backend{}
 	for _, f := range c.Families {
-		own := ownFilter(c, f)
-		what, err := newNFTRules(f, "", newNFTTables(conn, "filter")).used(ctx, own)
-		if err != nil && !noNFTables(err) {
-			return "", fmt.Errorf("read the chains of nf_tables: %w", err)
+		has, form, err := usedForm(ctx, c, f, run)
+		if err != nil {
+			return "", nil, err
 		}
-		if what == "" {
-			what = legacyUsed(f, own)
-		}
-		if what != "" {
-			return fmt.Sprintf("iptables (%s) %s", f, what), nil
+		if forms[f] = form; has != "" && what == "" {
+			first, what = form, fmt.Sprintf("iptables (%s) %s", f, has)
 		}
 	}
-	return "", nil
+	for f, form := range forms {
+		if form == AutoBackend {
+			forms[f] = first
+		}
+	}
+	return what, forms, nil
+}
+
+// usedForm does so for one family. It runs iptables-nft-save if nf_tables has such a table: rules of iptables can't
+// come first in one that only nft can read.
+func usedForm(ctx context.Context, c Config, f lb.Family, run runner) (what string, form Backend, err error) {
+	conn := newConn(unix.NETLINK_NETFILTER, &Traffic{})
+	defer conn.close()
+	own := ownFilter(c, f)
+	what, err = newNFTRules(f, "", newNFTTables(conn, "filter")).used(ctx, own)
+	if err != nil && !noNFTables(err) {
+		return "", AutoBackend, fmt.Errorf("read the chains of nf_tables: %w", err)
+	}
+	if what != "" {
+		r := newRules(f, run, hasProgram)
+		if _ = tryForm(ctx, r, NFT); !slices.Contains(r.nftOnly, "filter") {
+			return what, NFT, nil
+		}
+	}
+	if what = legacyUsed(f, own); what != "" {
+		return what, Legacy, nil
+	}
+	return "", AutoBackend, nil
+}
+
+// tryForm returns an error if the programs of a form can't have weir's rules.
+func tryForm(ctx context.Context, r *rules, form Backend) error {
+	if err := r.find(ctx, form); err != nil {
+		return err
+	}
+	if _, err := r.saveWith(ctx, r.candidates[0]); err != nil {
+		return err
+	}
+	return r.foreign()
 }
 
 // ownChains has the names of weir's chains in table filter.
@@ -129,15 +163,24 @@ const filterInUse = "has rules in table filter"
 // emptyFilter is the number of entries of the table filter without rules: three policies and the end.
 const emptyFilter = 4
 
-// legacyUsed returns what the table filter of iptables-legacy has beside weir's rules, "" for nothing.
-// A kernel without the table gets no request, which would load its
-// module. The list of tables in /proc is for root only, and the daemon is not root.
-func legacyUsed(f lb.Family, own ownChains) string {
-	module, names, family, level, at := "iptable_filter", "ip_tables_names", unix.AF_INET, unix.IPPROTO_IP, targetOffset4
-	if f == lb.IPv6 {
-		module, names, family, level, at = "ip6table_filter", "ip6_tables_names", unix.AF_INET6, unix.IPPROTO_IPV6, targetOffset6
+// hasLegacy reports whether the kernel may have a table filter of iptables-legacy. A request for the table would load
+// its module. The list of tables in /proc exists with ip_tables only. It is for root only, and the daemon is not root.
+// If ip_tables is a module, the table is one, too. If both are built in, a request may make an empty table.
+func hasLegacy(read func(string) ([]byte, error), sys, tables, module string) bool {
+	names, err := read(procNet + tables + "_names")
+	if errors.Is(err, fs.ErrPermission) {
+		return exists(sys+module) || !exists(sys+tables)
 	}
-	if !listed(procNet+names, "filter") && !exists("/sys/module/"+module) {
+	return slices.Contains(strings.Fields(string(names)), "filter")
+}
+
+// legacyUsed returns what the table filter of iptables-legacy has beside weir's rules, "" for nothing.
+func legacyUsed(f lb.Family, own ownChains) string {
+	module, tables, family, level, at := "iptable_filter", "ip_tables", unix.AF_INET, unix.IPPROTO_IP, targetOffset4
+	if f == lb.IPv6 {
+		module, tables, family, level, at = "ip6table_filter", "ip6_tables", unix.AF_INET6, unix.IPPROTO_IPV6, targetOffset6
+	}
+	if !hasLegacy(os.ReadFile, "/sys/module/", tables, module) {
 		return ""
 	}
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
@@ -213,12 +256,6 @@ func (own ownChains) legacy(info *getInfo, entries []byte, targetOffset int) (wh
 		}
 	}
 	return ""
-}
-
-// listed reports whether a file that may be unreadable has a word.
-func listed(file, word string) bool {
-	b, err := os.ReadFile(file)
-	return err == nil && slices.Contains(strings.Fields(string(b)), word)
 }
 
 func exists(file string) bool {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -62,11 +63,19 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
+// rpmKernel matches the kernels of RHEL, its relatives and Fedora. Their package kernel may be without the modules in
+// kernel-modules-extra, such as those of ipset. kernel-modules brings kernel-modules-core.
+var rpmKernel = regexp.MustCompile(`\.(el|fc)\d`)
+
 // kernelPackage returns the package with the modules of a kernel.
 func kernelPackage(release string) string {
 	switch {
 	case release == "":
 		return "the full kernel package"
+	case rpmKernel.MatchString(release):
+		return "kernel-modules-" + release + " and kernel-modules-extra-" + release
+	case strings.Contains(release, ".amzn"):
+		return "kernel-modules-extra, or kernel6.12-modules-extra with Linux 6.12"
 	case strings.Contains(release, "cloud"):
 		return "linux-image-amd64 (the cloud kernel has fewer modules) and boot it"
 	}

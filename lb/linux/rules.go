@@ -202,10 +202,10 @@ func (r ruleMaker) nat() ruleTable {
 			{"SERVICES", r.services()},
 			// A packet that returns without the mark keeps the client's address. Packets with a mark of
 			// INTERNAL or GROUP get no other mark here: ip_vs would not find their virtual server.
-			r.outside("LOAD-BALANCER", lb.SetLoadBalancerLocal),
+			r.outside("LOAD-BALANCER", lb.SetLoadBalancer),
 			{"CLUSTER-IP", append([]rule{r.ours()}, r.clusterIP()...)},
-			r.outside("EXTERNAL-IP", lb.SetExternalIPLocal),
-			r.outside("NODE-PORT", lb.SetNodePortsLocal),
+			r.outside("EXTERNAL-IP", lb.SetExternalIP),
+			r.outside("NODE-PORT", lb.SetNodePorts),
 			{insidePortsChain, r.ports.rules(marking{r.Mark})},
 			{fwmarkChain, r.fwmarks()},
 			{"MARK-MASQ", []rule{
@@ -233,10 +233,9 @@ func (r ruleMaker) nat() ruleTable {
 	}
 }
 
-// outside returns the chain of VIPs for clients outside the cluster. The packets to a
-// member of keep are not masqueraded.
-func (r ruleMaker) outside(name string, keep lb.Set) ruleChain {
-	return ruleChain{name, []rule{r.ours(), when(to(keep)).then(pass), r.masquerade()}}
+// outside returns the chain of VIPs for clients outside the cluster.
+func (r ruleMaker) outside(name string, vips lb.Set) ruleChain {
+	return ruleChain{name, []rule{r.ours(), when(to(vips.Exceptions())).then(pass), r.masquerade()}}
 }
 
 func (r ruleMaker) masquerade() rule { return when().then(jump("MARK-MASQ")) }

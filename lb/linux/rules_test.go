@@ -312,6 +312,40 @@ func TestAutoBackendSelectsAWorkingOne(t *testing.T) {
 	}
 }
 
+// The programs of the wanted form are known by their names.
+func TestAKnownFormRunsNoProgram(t *testing.T) {
+	t.Parallel()
+	p := &playedTables{fail: map[string]error{}}
+	if r := playedRules(t, p, NFT); r.backend() != NFT || len(p.calls) > 0 {
+		t.Errorf("%s after %q", r.backend(), p.calls)
+	}
+	p.fail["iptables-nft-restore"] = os.ErrNotExist
+	if r := playedRules(t, p, NFT); r.candidates[0].restore != "iptables-restore" || len(p.calls) != 1 {
+		t.Errorf("%v after %q", r.candidates, p.calls)
+	}
+}
+
+// iptables-save prints no rules of a table that nft has made, and would not print weir's.
+func TestATableOfNFTIsNeverWritten(t *testing.T) {
+	t.Parallel()
+	const others = "# Table `raw' is incompatible, use 'nft' tool.\n# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n"
+	for text, want := range map[string]string{
+		others: "",
+		others + "# Table `nat' is incompatible, use 'nft' tool.\n# Table `filter' is incompatible, use 'nft' tool.\n": "table ip nat, filter",
+	} {
+		p := &playedTables{text: text, mangle: asSaved}
+		err := playedRules(t, p, NFT).install(t.Context())
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || len(p.restored) > 0 != (want == "") {
+			t.Errorf("beside\n%s%v, and %q is written", text, err, p.restored)
+		}
+	}
+	p := &playedTables{text: "# Table `filter' is incompatible, use 'nft' tool.\n*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n", mangle: asSaved}
+	must(t, playedRules(t, p, NFT).remove(t.Context()))
+	if removed := strings.Join(p.restored, ""); !strings.Contains(removed, "-X KUBE-SERVICES") || strings.Contains(removed, "*filter") {
+		t.Errorf("a removal writes\n%s", removed)
+	}
+}
+
 func TestAutoBackendStaysAfterATemporaryError(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Backend{

@@ -13,16 +13,18 @@ type saved map[string]savedTable // by table
 type savedTable struct {
 	builtin map[string]bool     // the chains that the kernel itself has
 	rules   map[string][]string // by chain, without "-A NAME "
+	nftOnly bool                // nft has made it, and iptables-nft-save can't print it
 }
 
-// parseSave parses the output of iptables-save. It ignores unknown lines: comments, for
-// example.
+// parseSave parses the output of iptables-save. It ignores unknown lines, such as other comments.
 func parseSave(text string) saved {
 	out := saved{}
 	var t savedTable
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\r\n")
-		switch {
+		switch name, found := strings.CutSuffix(line, "' is incompatible, use 'nft' tool."); {
+		case found:
+			out[strings.TrimPrefix(name, "# Table `")] = savedTable{nftOnly: true}
 		case strings.HasPrefix(line, "*"):
 			t = savedTable{builtin: map[string]bool{}, rules: map[string][]string{}}
 			out[line[1:]] = t

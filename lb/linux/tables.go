@@ -23,6 +23,8 @@ type Tables struct {
 	Backend Backend
 	Family  lb.Family
 	Chains  []Chain
+	// Unread is what a table filter in use has, if no program can print it: "has policy DROP in FORWARD".
+	Unread string
 }
 
 // Chain is one chain as iptables-save prints it.
@@ -44,10 +46,20 @@ func ReadTables(ctx context.Context) ([]Tables, error) {
 func readTables(ctx context.Context, run runner, installed func(string) bool, used map[programs]lb.Family) ([]Tables, error) {
 	var out []Tables
 	for p, f := range used {
-		if !installed(p.save) {
+		save := p.save
+		if !installed(save) {
+			save = systemSave(ctx, run, p)
+		}
+		if save == "" {
+			if p.backend != Legacy { // nft reads the other
+				continue
+			}
+			if what := legacyUsed(f, nil); what != "" {
+				out = append(out, Tables{Backend: p.backend, Family: f, Unread: what})
+			}
 			continue
 		}
-		text, err := run(ctx, "", p.save)
+		text, err := run(ctx, "", save)
 		if err != nil {
 			return nil, fmt.Errorf("read rules %s: %w", f, needPrivilege(err))
 		}
@@ -57,6 +69,17 @@ func readTables(ctx context.Context, run runner, installed func(string) bool, us
 		return strings.Compare(fmt.Sprint(a.Family, a.Backend), fmt.Sprint(b.Family, b.Backend))
 	})
 	return out, nil
+}
+
+// systemSave returns the program of the system that prints the rules of a backend, as on a system with one
+// backend only; "" if there is none.
+func systemSave(ctx context.Context, run runner, p programs) string {
+	name := strings.Replace(p.save, "-"+string(p.backend), "", 1)
+	version, err := run(ctx, "", name, "--version")
+	if err != nil || strings.Contains(version, "nf_tables") != (p.backend == NFT) {
+		return ""
+	}
+	return name
 }
 
 // usedBackends returns the programs of the backends for which the kernel has rules.
@@ -78,7 +101,9 @@ func usedBackends() map[programs]lb.Family {
 	return out
 }
 
-// ParseTables parses the output of iptables-save. It ignores unknown lines.
+// ParseTables parses the output of iptables-save. It ignores unknown lines. The last of several listings of a table
+// counts: the kernel names a table twice to a program that goes on reading /proc/net/ip_tables_names after another
+// table has been made (xt_table_seq_start in net/netfilter/x_tables.c counts positions).
 func ParseTables(text string) []Chain {
 	var out []Chain
 	table := ""
@@ -89,6 +114,7 @@ func ParseTables(text string) []Chain {
 		case strings.HasPrefix(line, "*"):
 			table = line[1:]
 			clear(at)
+			out = slices.DeleteFunc(out, func(c Chain) bool { return c.Table == table })
 		case strings.HasPrefix(line, ":") && table != "":
 			name, rest, _ := strings.Cut(line[1:], " ")
 			policy, _, _ := strings.Cut(rest, " ")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,6 +42,12 @@ func TestParseTablesKeepsPoliciesAndWords(t *testing.T) {
 	}
 }
 
+func TestParseTablesTakesTheLastListingOfATable(t *testing.T) {
+	if d := cmp.Diff(ParseTables(savedText), ParseTables("*mangle\n:OLD - [0:0]\n-A OLD -j DROP\nCOMMIT\n"+savedText)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestReadTablesAsksOnlyForPresentTables(t *testing.T) {
 	used := map[programs]lb.Family{
 		{backend: Legacy, save: "iptables-legacy-save"}: lb.IPv4,
@@ -69,6 +76,38 @@ func TestReadTablesAsksOnlyForPresentTables(t *testing.T) {
 	}
 	if _, err := readTables(t.Context(), run, func(string) bool { return true }, used); err == nil {
 		t.Error("what can't be read is taken for nothing")
+	}
+}
+
+// The rules of iptables-legacy are read with the program of a system that has no other form, and named without any.
+func TestLegacyTablesAreReadWithTheSystemsProgram(t *testing.T) {
+	inNamespace(t)
+	if out, err := exec.Command("iptables-legacy", "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: this kernel can't: %s", out)
+	}
+	usual := os.Getenv("PATH")
+	t.Cleanup(func() { sh(t, "PATH=%s iptables-legacy -P FORWARD ACCEPT", usual) })
+	legacy := func(dir string) Tables {
+		t.Helper()
+		t.Setenv("PATH", dir)
+		all, err := ReadTables(t.Context())
+		must(t, err)
+		i := slices.IndexFunc(all, func(x Tables) bool { return x.Backend == Legacy && x.Family == lb.IPv4 })
+		if i < 0 {
+			t.Fatalf("no legacy tables among %+v", all)
+		}
+		return all[i]
+	}
+	only := programsOf(t, "legacy")
+	must(t, os.Remove(filepath.Join(only, "iptables-legacy-save")))
+	if c, _ := legacy(only).Find("filter", "FORWARD"); c.Policy != "DROP" {
+		t.Errorf("with the system's program: %+v", c)
+	}
+	t.Setenv("PATH", usual)
+	for _, dir := range []string{programsOf(t, "nft"), t.TempDir()} {
+		if got := legacy(dir); got.Unread != "has policy DROP in FORWARD" {
+			t.Errorf("without a program: %+v", got)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ type edge struct {
 // each, and weir runs nowhere.
 func newEdge(t *testing.T, boxes int, more ...lab.Host) *edge {
 	t.Helper()
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	return openEdge(t, edgeSite(boxes, more...), boxes)
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +41,7 @@ const (
 // newBGPSite boots the site. Nothing runs on it yet but the web servers.
 func newBGPSite(t *testing.T) *bgpSite {
 	t.Helper()
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	return amongRouters(t, openSite(t, bgpPlan()))
 }
 
@@ -86,20 +88,17 @@ func (s *bgpSite) externals(keys ...string) string {
 	return b.String()
 }
 
-// serve gives weir a configuration: it is started, or reloads.
-func (s *bgpSite) serve(t testing.TB, toml string) {
-	t.Helper()
-	if s.daemon == nil {
-		s.run(t, toml)
-		return
-	}
-	s.reload(t, toml)
-}
-
-// side is the router's configuration as weir prints it, with words of it replaced as an operator does.
+// side is the router's configuration as weir prints it, with words of it replaced as an operator does. It is printed
+// here, of the box's files: a box takes a tenth of a second to start weir.
 func (s *bgpSite) side(t testing.TB, r *router, replace ...string) string {
 	t.Helper()
-	text := s.box.Must(t, s.weir, "bgp", "router-config", "--vendor", r.name, "--peer", r.name)
+	dir := t.TempDir()
+	for _, path := range []string{configFile, passwordFile} {
+		if text, err := s.box.ReadFile(t.Context(), path); err == nil {
+			lab.Must(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), []byte(text), 0o600))
+		}
+	}
+	text := tool(t, s.weir, "bgp", "router-config", "--vendor", r.name, "--peer", r.name, "--config", filepath.Join(dir, filepath.Base(configFile)))
 	replace = append(replace, "ROUTER-ID", r.v4)
 	for i := 0; i < len(replace); i += 2 {
 		if i < len(replace)-2 && !strings.Contains(text, replace[i]) {
@@ -166,16 +165,13 @@ func (s *bgpSite) peerWith(t testing.TB, toml string, replace ...string) time.Du
 // sessionPatience is how long sessions may take to come up: the routers' own timers are some seconds.
 const sessionPatience = 40 * time.Second
 
-// becomes waits until f gives nil, with fewer questions than eventually: each is a program in a router.
+// sessionBeat is how often they are asked for: each question is a program in a router or on the box.
+const sessionBeat = 200 * time.Millisecond
+
+// becomes waits until f gives nil, with fewer questions than eventually.
 func becomes(t testing.TB, f func() error) {
 	t.Helper()
-	eventually(t, sessionPatience, func() error {
-		err := f()
-		if err != nil {
-			time.Sleep(30 * time.Millisecond) // eventually rests for three times as long
-		}
-		return err
-	})
+	lab.Must(t, traffic.Every(context.WithoutCancel(t.Context()), sessionBeat, sessionPatience, func(context.Context) error { return f() }))
 }
 
 // established waits until both sides report an established session.
@@ -239,22 +235,18 @@ func (s *bgpSite) neighbor(t testing.TB, name string) neighbor {
 // prefixes are those that a router has from the box, sorted.
 func (r *router) prefixes(ctx context.Context) ([]string, error) {
 	paths, err := r.Paths(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var all []string
 	for _, p := range paths {
 		all = append(all, p.Prefix.String())
 	}
 	slices.Sort(all)
-	return all, nil
+	return all, err
 }
 
-// have waits until routers have exactly these prefixes from the box, each once, and gives how long that took.
-func have(t testing.TB, routers []*router, want ...string) time.Duration {
+// have waits until routers have exactly these prefixes from the box, each once.
+func have(t testing.TB, routers []*router, want ...string) {
 	t.Helper()
 	slices.Sort(want)
-	begin := time.Now()
 	for _, r := range routers {
 		becomes(t, func() error {
 			got, err := r.prefixes(t.Context())
@@ -264,7 +256,6 @@ func have(t testing.TB, routers []*router, want ...string) time.Duration {
 			return err
 		})
 	}
-	return time.Since(begin)
 }
 
 // brief quotes a list that may be long.
@@ -311,6 +302,15 @@ func (s *bgpSite) forwarding(t testing.TB) {
 			})
 		}
 	}
+}
+
+// reaches waits until a client is answered at a VIP: the kernel of a router has a route later than the router shows it.
+func (s *bgpSite) reaches(t testing.TB, client *lab.Machine, vip string) {
+	t.Helper()
+	eventually(t, routeWait, func() error {
+		_, err := get(t.Context(), client, at(vip, 80))
+		return err
+	})
 }
 
 // streams are requests of both clients to both VIPs: through BIRD, and through FRR.

@@ -66,7 +66,7 @@ type churnBox struct {
 // newChurn boots the site, and starts weir on both boxes.
 func newChurn(t *testing.T, seed uint64, length time.Duration) *churn {
 	t.Helper()
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	must(t, lab.CheckPeers())
 	all := openBoxes(t, edgeSite(2, lab.Host{Name: kubes[0], Nets: lab.Nets{"back": "10.2.0.101/24 fd02::101/64"}}))
 	c := &churn{land: &land{site: all[0]}, t: t, edge: &edge{Lab: all[0].Lab, boxes: all}, seed: seed, length: length}

@@ -17,7 +17,7 @@ import (
 // churnLength names the environment variable with the length of the churn.
 const churnLength = "WEIR_CHURN"
 
-// TestChurn changes everything at once, for a minute or for WEIR_CHURN: Services, endpoints, Nodes, the
+// TestChurn changes everything at once, for 40 seconds or for WEIR_CHURN: Services, endpoints, Nodes, the
 // boxes of a fleet, the router, configurations and the API server, and a tenant is hostile. A Service
 // that never changes has requests all the time. The invariants are checked all the time, too:
 //
@@ -34,7 +34,7 @@ const churnLength = "WEIR_CHURN"
 // minutes, to churn.txt in the artifacts, too, or churn-short.txt without WEIR_CHURN.
 func TestChurn(t *testing.T) {
 	t.Parallel()
-	length := time.Minute
+	length := 40 * time.Second
 	if text := os.Getenv(churnLength); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {

@@ -59,6 +59,19 @@ func (c *conformance) zone(t testing.TB, known bool) {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, corev1.LabelTopologyZone, value)
 	_, err := c.api.CoreV1().Nodes().Patch(within(t, time.Minute), nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	must(t, err)
+	// An engine that starts reads the API server's cache, which follows later.
+	eventually(t, time.Minute, func() error {
+		list, err := c.api.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return err
+		}
+		for _, node := range list.Items {
+			if _, has := node.Labels[corev1.LabelTopologyZone]; node.Name == nodeName && has == known {
+				return nil
+			}
+		}
+		return fmt.Errorf("the cache of the API server has no %s with a zone: %v", nodeName, known)
+	})
 }
 
 // clientFor is a client of the API for a user.

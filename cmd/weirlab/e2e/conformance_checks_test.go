@@ -67,7 +67,7 @@ var claims = []claim{
 		k.want(pod, "tcp 172.30.0.42:443", "R1 keep")
 		k.wantEverywhere("tcp "+svcIP+":443", "refused")
 	}},
-	{number: 8, name: "without endpoints everybody is refused at once", run: func(k *kubeKit) {
+	{number: 8, name: "without endpoints every client is refused at once", run: func(k *kubeKit) {
 		// A daemon on the port of the NodePort would answer if nothing refused.
 		defer k.c.daemonOnNode(k.t, 30001)()
 		k.wantServer(outside, atNode, "daemon")
@@ -76,9 +76,9 @@ var claims = []claim{
 		k.without(kubeEndpoints("web", "R1"))
 		k.wantAll(everywhere, []string{atSvc, atExt, atLB, atNode}, "refused")
 	}},
-	{number: 9, name: "source ranges leave a ClusterIP alone", run: ranged(func(k *kubeKit) { k.want(pod, atSvc, "R1 keep") })},
+	{number: 9, name: "source ranges don't apply to a ClusterIP", run: ranged(func(k *kubeKit) { k.want(pod, atSvc, "R1 keep") })},
 	{number: 10, name: "with source ranges, an admitted client reaches the NodePort", run: ranged(func(k *kubeKit) { k.want(outside, atNode, "R1 masq") })},
-	{number: 11, name: "source ranges leave NodePorts alone", run: ranged(func(k *kubeKit) { k.want(blocked, atNode, "R1 masq") })},
+	{number: 11, name: "source ranges don't apply to NodePorts", run: ranged(func(k *kubeKit) { k.want(blocked, atNode, "R1 masq") })},
 	{number: 12, name: "source ranges admit clients in them", run: ranged(func(k *kubeKit) {
 		k.want(outside, atLB, "R1 masq")
 		k.want(outside, atLB2, "R1 masq")
@@ -138,7 +138,7 @@ var claims = []claim{
 	{number: 27, name: "externalTrafficPolicy Local: a client outside reaches local ones by the LoadBalancer's", run: external("Local", func(k *kubeKit) { k.want(outside, atLB, "L1 keep") })},
 	{number: 28, name: "externalTrafficPolicy Local: a pod reaches all by the NodePort", run: external("Local", func(k *kubeKit) { k.want(pod, atNode, "L1 R1 keep") })},
 	{number: 29, name: "externalTrafficPolicy Local: a client outside reaches local ones by the NodePort", run: external("Local", func(k *kubeKit) { k.want(outside, atNode, "L1 keep") })},
-	{number: 30, name: "externalTrafficPolicy Cluster: everybody reaches all, masqueraded", run: external("Cluster", func(k *kubeKit) {
+	{number: 30, name: "externalTrafficPolicy Cluster: every client reaches all, masqueraded", run: external("Cluster", func(k *kubeKit) {
 		k.want(pod, atSvc, "L1 R1 keep")
 		for _, at := range []string{atExt, atLB, atNode} {
 			k.want(pod, at, "L1 R1 masq")
@@ -335,7 +335,7 @@ var claims = []claim{
 		k.given(kubeService("web", externalName("example.org")))
 		k.wantEverywhere(atSvc, "refused or unreachable")
 	}},
-	{number: 76, name: "labels take a Service out and in again", run: func(k *kubeKit) {
+	{number: 76, name: "labels exclude a Service and include it", run: func(k *kubeKit) {
 		for _, label := range []string{"service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"} {
 			if label == "service.kubernetes.io/headless" {
 				k.given(kubeService("web", clusterIP(svcIP)), kubeEndpoints("web", "R1", labelled(label)))
@@ -352,7 +352,7 @@ var claims = []claim{
 			k.want(pod, atSvc, "R1 keep")
 		}
 	}},
-	{number: 77, name: "a Service made again with the same ClusterIP is served", run: func(k *kubeKit) {
+	{number: 77, name: "a Service deleted and created with the same ClusterIP is served", run: func(k *kubeKit) {
 		web := kubeService("web", clusterIP(svcIP))
 		k.given(web, kubeEndpoints("web", "R1"))
 		k.want(pod, atSvc, "R1 keep")
@@ -419,7 +419,7 @@ var claims = []claim{
 		k.wantAll([]client{outside, blocked, pod, itself}, []string{"tcp [" + lbIP6 + "]:80"}, "dropped")
 	}},
 	{number: 86, name: "of two Services with one VIP and port the older one has it, and nothing flaps", run: checkConflict},
-	{number: 87, name: "with mh, nobody is refused while an endpoint drains", options: &options{scheduler: "mh"}, run: checkMaglev},
+	{number: 87, name: "with mh, no client is refused while an endpoint drains", options: &options{scheduler: "mh"}, run: checkMaglev},
 	{number: 88, name: "a connection outlives the deletion of its Service", run: func(k *kubeKit) {
 		web := kubeService("web", clusterIP(svcIP), loadBalancer(lbIP), drains("30s"))
 		k.given(web, kubeEndpoints("web", "R1"))

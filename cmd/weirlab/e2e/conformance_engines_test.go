@@ -22,7 +22,7 @@ type weirEngine struct {
 }
 
 func (e *weirEngine) name() string            { return e.mode }
-func (e *weirEngine) patience() time.Duration { return 10 * time.Second }
+func (e *weirEngine) patience() time.Duration { return 20 * time.Second } // less than the drains of 30 s
 
 // byRules reports whether virtual servers are rules, inNFTables whether nf_tables has the sets and rules.
 func byRules(e engine) bool    { return e.name() == iptablesMode || e.name() == netfilterMode }

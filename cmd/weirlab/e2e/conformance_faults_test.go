@@ -189,7 +189,7 @@ func breakAndKill(pid string, span time.Duration, command string, killed map[int
 	if err := breaks.Start(); err != nil {
 		return err
 	}
-	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(3 * time.Millisecond) { // shorter than a program of iptables
 		stats, err := filepath.Glob("/proc/[0-9]*/stat")
 		if err != nil {
 			return err
@@ -217,9 +217,10 @@ func breakAndKill(pid string, span time.Duration, command string, killed map[int
 // manyAddresses adds and removes unused addresses, each of which the kernel announces. NodePorts are not
 // on those of loopback: weir has nothing to do for them.
 const manyAddresses = `ip link add storm type dummy && ip link set storm up
-for i in $(seq 0 15); do for j in $(seq 1 250); do echo "addr add 127.201.$i.$j/32 dev storm"; done; done >/tmp/storm-add
-sed 's/^addr add/addr del/' /tmp/storm-add >/tmp/storm-del
-for f in add del; do head -n 1000 /tmp/storm-$f >/tmp/few-$f; done
+for f in add del; do
+	awk -v f=$f 'BEGIN { for (i = 0; i < 16; i++) for (j = 1; j <= 250; j++) print "addr " f " 127.201." i "." j "/32 dev storm" }' >/tmp/storm-$f
+	head -n 1000 /tmp/storm-$f >/tmp/few-$f
+done
 `
 
 // overflows stops weir, makes more announcements than its socket can hold, and damages what only an

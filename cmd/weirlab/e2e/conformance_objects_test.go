@@ -35,6 +35,10 @@ func kubeService(name string, options ...option) object {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: kubeNamespace, Labels: map[string]string{discoveryv1.LabelManagedBy: "conformance"}},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP},
 	}}
+	return o.with(options)
+}
+
+func (o object) with(options []option) object {
 	ports("80/tcp")(&o)
 	for _, set := range options {
 		set(&o)
@@ -72,11 +76,7 @@ func kubeSlice(name, service, spec string, options ...option) object {
 	for word := range strings.FieldsSeq(spec) {
 		o.slice.Endpoints = append(o.slice.Endpoints, endpointOf(word))
 	}
-	ports("80/tcp")(&o)
-	for _, set := range options {
-		set(&o)
-	}
-	return o
+	return o.with(options)
 }
 
 func endpointOf(word string) discoveryv1.Endpoint {

@@ -75,8 +75,11 @@ const (
 	batch = 10
 	// probing limits the targets that are visited at the same time, and waiting is the time after which a
 	// visit is no load any more: it waits for an answer that a dropped packet does not get. On a busy machine
-	// other visits are slow, too, so no more than twice as many run.
-	probing, waiting = 24, 1500 * time.Millisecond
+	// other visits are slow, too, so no more than four times as many run.
+	probing, waiting = 8, 1500 * time.Millisecond
+	// unanswered is the time without an answer after which a packet was dropped. The client sends at least four SYNs in it.
+	// A node that gets a fifth of a processor answers a burst of visits after four seconds.
+	unanswered = 8 * time.Second
 )
 
 // visitsWithout is the number of visits that see no further backend until a set of n is complete: a
@@ -103,7 +106,7 @@ func (c *conformance) probeAll(t testing.TB, all []probe) map[probe]probed {
 	t.Helper()
 	results := make([]probed, len(all))
 	var g errgroup.Group
-	g.SetLimit(2 * probing)
+	g.SetLimit(4 * probing)
 	busy := make(chan struct{}, probing)
 	for i, p := range all {
 		g.Go(func() error {
@@ -130,7 +133,7 @@ func (c *conformance) probe(t testing.TB, p probe) probed {
 	servers := map[string]bool{}
 	visit := c.visitor(p.from, to.network, to.addr)
 	for idle, first := 0, true; first || len(servers) > 0 && len(servers) < p.service.endpoints[to.six] && idle < visitsWithout(len(servers)); first = false {
-		for _, v := range visit(t.Context(), batch, visitTime, to.network, to.addr) {
+		for _, v := range visit(t.Context(), batch, unanswered, to.network, to.addr) {
 			idle++
 			if v.End != "" {
 				r.ends[string(v.End)] = true

@@ -181,6 +181,9 @@ func (c *conformance) differential(t *testing.T, seed uint64, n int) {
 		got := c.measure(t, &weirEngine{c: c, mode: mode}, probes)
 		c.compare(t, seed, n, got, proxies, probes)
 	}
+	if t.Failed() {
+		return
+	}
 	answered := 0
 	for _, p := range probes {
 		if len(proxies[1].of[p].answers) > 0 {
@@ -245,12 +248,13 @@ func agrees(p probe, engine, proxy engineResults) bool {
 	return len(got.answers) == 1 && len(got.ends) == 0
 }
 
-// compare fails the test for each difference from a mode of kube-proxy that is not known.
+// compare fails the test for each difference from a mode of kube-proxy that is not known. The differences come last,
+// where the end of a run quotes them.
 func (c *conformance) compare(t *testing.T, seed uint64, n int, weir engineResults, proxies []engineResults, probes []probe) {
 	t.Helper()
-	shown := map[*randomService]bool{}
 	known := map[string]int{}
 	iptables, nftables := proxies[0], proxies[1]
+	var unknown []probe
 	for _, p := range probes {
 		if agrees(p, weir, iptables) && agrees(p, weir, nftables) {
 			continue
@@ -259,13 +263,19 @@ func (c *conformance) compare(t *testing.T, seed uint64, n int, weir engineResul
 			known[d.situation]++
 			continue
 		}
-		t.Errorf("seed %d, %s: weir %s has %s; kube-proxy has %s (iptables) and %s (nftables)", seed, p, weir.engine, weir.of[p], iptables.of[p], nftables.of[p])
+		unknown = append(unknown, p)
+	}
+	for situation, count := range known {
+		t.Logf("weir %s, known difference: %s: %d targets", weir.engine, situation, count)
+	}
+	shown := map[*randomService]bool{}
+	for _, p := range unknown {
 		if !shown[p.service] {
 			shown[p.service] = true
 			t.Logf("%s=%d/%d repeats it. The Service:\n%s", differentialSeeds, seed, n, p.service)
 		}
 	}
-	for situation, count := range known {
-		t.Logf("weir %s, known difference: %s: %d targets", weir.engine, situation, count)
+	for _, p := range unknown {
+		t.Errorf("seed %d, %s: weir %s has %s; kube-proxy has %s (iptables) and %s (nftables)", seed, p, weir.engine, weir.of[p], iptables.of[p], nftables.of[p])
 	}
 }

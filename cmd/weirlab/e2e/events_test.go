@@ -36,8 +36,7 @@ func (e events) find(after uint64, text, key, part string) (seq uint64, attrs ma
 // One backend is stopped, and comes back: the output of health, events and top.
 func reportsChanges(t *testing.T, s *site) {
 	webs := s.serveAll(t, 8080)
-	// A check that a short pause of the machine does not fail.
-	s.run(t, service("web", "[service.check]\ntype = \"http\"\ninterval = \"1s\"\ntimeout = \"1s\"\nrise = 1\nfall = 3\n"+httpCheck))
+	s.run(t, service("web", calmCheck("http", httpCheck)))
 	const sick = "10.2.0.13:8080"
 	eventually(t, 20*time.Second, func() error {
 		if out := s.call(t, "health"); out.Code != 0 || !strings.HasPrefix(out.Stdout, "all 6 backends are up") {
@@ -71,9 +70,9 @@ func reportsChanges(t *testing.T, s *site) {
 	t.Logf("weir health:\n%s", out.Stdout)
 	var doc events
 	s.weirJSON(t, &doc, "events", "-n", "0")
-	seq, why := doc.find(0, "backend down", "backend", sick)
-	if !strings.Contains(why["reason"], "refused") {
-		t.Errorf("of the backend that was stopped events have %v", why)
+	seq, event := doc.find(0, "backend down", "backend", sick)
+	if !strings.Contains(event["reason"], "refused") {
+		t.Errorf("of the backend that was stopped events have %v", event)
 	}
 	if _, did := doc.find(seq, "applied", "first", "weight 0"); did["reason"] != "checks of static/web" {
 		t.Errorf("of the weight events have %v", did)

@@ -78,7 +78,7 @@ var firewalls = []firewall{{
 func TestFirewalls(t *testing.T) {
 	t.Parallel()
 	lab.RequireFirewalls(t)
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	near := lab.Host{
 		Name: "near", Nets: lab.Nets{linkOf(1): "10.1.1.7/24 fd01:1::7/64"},
 		Routes: []string{"192.0.2.0/24 via " + boxAddr(1), "2001:db8::/32 via " + boxAddr6(1)},
@@ -173,26 +173,28 @@ func (w *walled) lives(t *testing.T, f firewall) {
 
 // reached requires that a new connection and a datagram of the other member reach the port of gossip, or do not.
 // Those of gossip itself may be replies, which every firewall accepts. conntrack forgets a dropped
-// datagram. An empty one is nothing to weir.
+// datagram. An empty one is nothing to weir. A busy machine may lose one, or be late with a connection: there are more.
 func (w *walled) reached(t *testing.T, want bool) {
 	t.Helper()
-	out := strings.Fields(w.member.box.Must(t, "bash", "-c", `
+	try := func() (connected, arrived bool) {
+		out := strings.Fields(w.member.box.Must(t, "bash", "-c", `
 		perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Proto => "udp", PeerAddr => "10.1.1.1:7946"); defined $s->send("") or die $!; print $s->sockport, "\n"'
 		timeout 2 bash -c '</dev/tcp/10.1.1.1/7946' && echo connected || true`))
-	if got := len(out) == 2; got != want {
-		t.Errorf("a connection of a member is accepted: %v, want %v", got, want)
+		flows := w.box.Must(t, "cat", "/proc/net/nf_conntrack")
+		return len(out) == 2, strings.Contains(flows, "src=10.1.1.2 dst=10.1.1.1 sport="+out[0]+" dport=7946")
 	}
-	arrived := func() error {
-		if flows := w.box.Must(t, "cat", "/proc/net/nf_conntrack"); !strings.Contains(flows, "src=10.1.1.2 dst=10.1.1.1 sport="+out[0]+" dport=7946") {
-			return fmt.Errorf("a datagram of a member does not arrive; conntrack has\n%s", flows)
+	if !want {
+		if connected, arrived := try(); connected || arrived {
+			t.Errorf("a connection of a member is accepted: %v, a datagram arrives: %v", connected, arrived)
+		}
+		return
+	}
+	eventually(t, 30*time.Second, func() error {
+		if connected, arrived := try(); !connected || !arrived {
+			return fmt.Errorf("a connection of a member is accepted: %v, a datagram arrives: %v", connected, arrived)
 		}
 		return nil
-	}
-	if want {
-		eventually(t, 10*time.Second, arrived)
-	} else if arrived() == nil {
-		t.Error("a datagram of a member arrives")
-	}
+	})
 }
 
 // gossips waits until both members serve in the eyes of both.

@@ -225,8 +225,8 @@ func TestDirectFleet(t *testing.T) {
 // openDirect boots the site. The router hashes ports, too.
 func openDirect(t *testing.T) *edge {
 	t.Helper()
-	lab.RequireRouters(t)
-	lab.RequireKeepalived(t)
+	lab.Routers.Require(t)
+	lab.Keepalived.Require(t)
 	boxes := openBoxes(t, direct())
 	l := boxes[0].Lab
 	e := &edge{Lab: l, boxes: boxes, client1: l.Host("client1"), client2: l.Host("client2")}

@@ -143,7 +143,7 @@ func TestShippedFleetWithoutBGP(t *testing.T) {
 // they answer to.
 func TestShippedFleetWithBGP(t *testing.T) {
 	t.Parallel()
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	f := startShipped(t, "fleet-edge.toml", uplinked(), "192.0.2.10", "192.0.2.11", "2001:db8:2::10")
 	var routers []*lab.Router
 	for _, name := range []string{"tor1", "tor2"} {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -26,7 +27,7 @@ var pairVIPs = []string{vip4, "192.0.2.11", "192.0.2.12", vip6, "2001:db8:2::11"
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	all := openBoxes(t, boxBeside(bgpPlan(), 2))
 	return &pair{amongRouters(t, all[0]), all}
 }
@@ -170,36 +171,40 @@ func (s *site) last() string {
 	return "1"
 }
 
-// agreed waits until all routers agree on the owners of all VIPs, and each box owns something; and the
-// kernels of those that have one send packets only to the owner.
-func (p *pair) agreed(t *testing.T, w way) map[string]int {
+// agreed waits until all routers agree on the owners of all VIPs, which are these unless they are nil, and each box owns
+// something; and the kernels of those that have one send packets only to the owner. A box that has just begun owns
+// nothing yet, and its routes change one by one then.
+func (p *pair) agreed(t *testing.T, w way, want map[string]int) map[string]int {
 	t.Helper()
 	var owners map[string]int
-	for i, r := range p.routers {
-		becomes(t, func() error {
+	// All three routers are asked each time, and becomes would wait for so long for each of them.
+	must(t, traffic.Every(context.WithoutCancel(t.Context()), sessionBeat, 2*sessionPatience, func(context.Context) error {
+		owners = want
+		for _, r := range p.routers {
 			got, err := r.owners(t.Context(), p, w)
-			if err == nil && i > 0 && !maps.Equal(got, owners) {
-				err = fmt.Errorf("%s prefers %v, %s %v", r.name, got, p.routers[0].name, owners)
+			if err != nil {
+				return err
+			}
+			if owners != nil && !maps.Equal(got, owners) {
+				return fmt.Errorf("%s prefers %v, and the owners should be %v", r.name, got, owners)
 			}
 			owners = got
-			return err
-		})
-	}
-	if of := slices.Collect(maps.Values(owners)); !slices.Contains(of, 0) || !slices.Contains(of, 1) {
-		t.Fatalf("one box owns all: %v", owners)
-	}
+		}
+		if of := slices.Collect(maps.Values(owners)); !slices.Contains(of, 0) || !slices.Contains(of, 1) {
+			return fmt.Errorf("one box owns all: %v", owners)
+		}
+		return nil
+	}))
 	for vip, box := range owners {
 		p.leads(t, vip, box)
 	}
 	return owners
 }
 
-// leads waits until the kernels of the routers that have one send packets for a VIP only to one box, and
-// gives how long that took.
-func (p *pair) leads(t *testing.T, vip string, box int) time.Duration {
+// leads waits until the kernels of the routers that have one send packets for a VIP only to one box.
+func (p *pair) leads(t *testing.T, vip string, box int) {
 	t.Helper()
 	want := fmt.Sprintf("[%s]", p.addr(box, strings.Contains(vip, ":")))
-	begin := time.Now()
 	for _, r := range p.routers[:2] {
 		becomes(t, func() error {
 			route, err := r.Machine().KernelRoute(t.Context(), hosts(vip)[0])
@@ -209,14 +214,11 @@ func (p *pair) leads(t *testing.T, vip string, box int) time.Duration {
 			return err
 		})
 	}
-	return time.Since(begin)
 }
 
-// allPrefer waits until all routers prefer a box for all VIPs, and have no path of another one; it returns how
-// long that took.
-func (p *pair) allPrefer(t *testing.T, box int) time.Duration {
+// allPrefer waits until all routers prefer a box for all VIPs, and have no path of another one.
+func (p *pair) allPrefer(t *testing.T, box int) {
 	t.Helper()
-	begin := time.Now()
 	for _, r := range p.routers {
 		becomes(t, func() error {
 			paths, err := r.Paths(t.Context())
@@ -231,7 +233,6 @@ func (p *pair) allPrefer(t *testing.T, box int) time.Duration {
 			return err
 		})
 	}
-	return time.Since(begin)
 }
 
 // TestFleetStandby is a fleet of two in active-standby among BIRD, FRR and GoBGP, with the configurations
@@ -251,7 +252,7 @@ func TestFleetStandby(t *testing.T) {
 				soakOnly(t, "the last story has MED")
 			}
 			p.peer(t, w.internal, w.standby, `graceful_restart = "0s"`)
-			owners := p.agreed(t, w)
+			owners := p.agreed(t, w, nil)
 			t.Logf("owners: %v; box1 says\n%s", owners, p.boxes[0].box.Must(t, p.weir, "bgp", "routes"))
 			p.reportsRoles(t, owners)
 			begin := time.Now()
@@ -260,9 +261,7 @@ func TestFleetStandby(t *testing.T) {
 			figure(t, w.name+": box1's sessions end, three routers have the standby's routes alone after", time.Since(begin))
 			begin = time.Now()
 			p.boxes[0].start(t)
-			if again := p.agreed(t, w); !maps.Equal(again, owners) {
-				t.Errorf("before box1 went the owners were %v, after it is back %v", owners, again)
-			}
+			p.agreed(t, w, owners)
 			figure(t, "  box1 begins again, and owns what it did after", time.Since(begin))
 			for _, client := range []*lab.Machine{p.client1, p.client2} {
 				mustGet(t, client, at(vip4, 80), 2)
@@ -273,30 +272,34 @@ func TestFleetStandby(t *testing.T) {
 	t.Run("moves with graceful restart and without BFD", p.moves)
 }
 
-// reportsRoles: a box reports its role for each VIP.
+// reportsRoles waits until each box reports its role for each VIP, which the routers may know first.
 func (p *pair) reportsRoles(t *testing.T, owners map[string]int) {
 	t.Helper()
 	for i, s := range p.boxes {
-		var doc struct {
-			Routes []struct {
-				VIPs []struct{ Address, State string }
-			}
-		}
-		s.weirJSON(t, &doc, "bgp", "routes")
-		got := map[string]string{}
-		for _, r := range doc.Routes {
-			for _, v := range r.VIPs {
-				got[v.Address] = v.State
-			}
-		}
+		want := map[string]string{}
 		for vip, owner := range owners {
-			want := "standby"
+			want[vip] = "standby"
 			if owner == i {
-				want = "announced"
-			}
-			if got[vip] != want {
-				t.Errorf("box%d says that %s is %q, want %q", i+1, vip, got[vip], want)
+				want[vip] = "announced"
 			}
 		}
+		eventually(t, 20*time.Second, func() error {
+			var doc struct {
+				Routes []struct {
+					VIPs []struct{ Address, State string }
+				}
+			}
+			s.weirJSON(t, &doc, "bgp", "routes")
+			got := map[string]string{}
+			for _, r := range doc.Routes {
+				for _, v := range r.VIPs {
+					got[v.Address] = v.State
+				}
+			}
+			if !maps.Equal(got, want) {
+				return fmt.Errorf("box%d reports %v, want %v", i+1, got, want)
+			}
+			return nil
+		})
 	}
 }

@@ -49,7 +49,7 @@ func checkStory(t *testing.T, rules string) {
 		more = "source_ranges = [\"10.1.0.0/24\", \"fd01::/64\"]\nscheduler = \"rr\"\n"
 	)
 	given := func(method, more, kind, keys string) string {
-		return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nrules = %q\n", rules) + forwarded(method, 3, more+check(kind, keys))
+		return fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nrules = %q\n", rules) + forwarded(method, 3, more+calmCheck(kind, keys))
 	}
 	k := forwardKit(t)
 	s := k.s
@@ -77,7 +77,7 @@ func checkStory(t *testing.T, rules string) {
 	s.checkedBackend(t, "10.2.0.12:80", "up", "")
 
 	k.given(given("direct", more, "tcp", vips))
-	s.checkedBackend(t, "10.2.0.12:80", "down", "the server does not have VIP "+vip4+": no answer from it within 300ms, and one from 10.2.0.12:80")
+	s.checkedBackend(t, "10.2.0.12:80", "down", "the server does not have VIP "+vip4+": no answer from it within 1s, and one from 10.2.0.12:80")
 	s.checkedBackend(t, "[fd02::12]:80", "up", "")
 	if out := s.box.Must(t, s.weir, "explain", vip4+":80"); !strings.Contains(out, "its health check failed: the server does not have VIP "+vip4) {
 		t.Errorf("explain:\n%s", out)
@@ -145,7 +145,7 @@ func (k *tomlKit) checksTunnel(t *testing.T, rules string) {
 	server := k.serverBox(t)
 	const addr = "10.2.0.14:80"
 	server.Must(t, k.s.weir, "backend", vip4, vip6, "--tunnel", "gue")
-	toml := forwarded("tunnel", 0, "tunnel = \"gue\"\n"+check("tcp", "port = 80\naddress = \"vip\""))
+	toml := forwarded("tunnel", 0, "tunnel = \"gue\"\n"+calmCheck("tcp", "port = 80\naddress = \"vip\""))
 	k.given(fmt.Sprintf("[kernel]\nrules = %q\n", rules) + strings.Replace(toml, "backends = []", `backends = ["10.2.0.14", "fd02::e"]`, 1))
 	k.s.checkedBackend(t, addr, "up", "")
 	k.s.checkedBackend(t, "[fd02::e]:80", "up", "")

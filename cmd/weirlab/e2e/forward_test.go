@@ -126,11 +126,21 @@ func TestForwardDirect(t *testing.T) {
 		t.Fatal("the box counts no replies")
 	}
 
-	change := startLoad(t, s.client2, traffic.Options{Ask: visiting(s.client2, "tcp")}, vip4+":80", "["+vip6+"]:80")
-	change.more(t, 20)
+	loaded := func(n int) {
+		t.Helper()
+		load := startLoad(t, s.client2, traffic.Options{Ask: visiting(s.client2, "tcp")}, vip4+":80", "["+vip6+"]:80")
+		load.more(t, n)
+		mustHaveLostNothing(t, load)
+	}
+	loaded(20)
+	masqueraded := k.holds("client1", forwardTargets[0])
+	s.configure(t, forwarded("direct", 3, ""))
+	s.prints(t, "impact: 12 changes from nat to direct with ", 0, "plan")
+	_ = masqueraded.Close()
+	// No masqueraded connection is left. Each of its packets could have IPVS keep a route without a link address
+	// for the VIP, and lose what comes next: concepts.md.
 	k.given(forwarded("direct", 3, ""))
-	change.more(t, 50)
-	mustHaveLostNothing(t, change)
+	loaded(50)
 	s.fromBackends(t)
 	for _, target := range forwardTargets {
 		k.want("client1", target, "web1 web2 web3 keep")
@@ -223,14 +233,28 @@ func (k *tomlKit) onePacket(t *testing.T) {
 	}
 }
 
-// restartWritesNothing restarts weir, which adopts the kernel's state.
+// restartWritesNothing restarts weir, which adopts the kernel's state. The end of a drain is a write: on a busy machine
+// one of the last change can end meanwhile, after its drain_timeout. Then there is another restart.
 func (s *site) restartWritesNothing(t *testing.T) {
 	t.Helper()
-	before := s.dump(t)
-	s.stop(t, syscall.SIGTERM)
-	s.start(t)
-	s.auditOnce(t)
-	sameState(t, "a restart", before, s.dump(t))
+	restart := func() (before, after string, ended bool) {
+		drains := s.draining(t).Drains
+		before = s.dump(t)
+		s.stop(t, syscall.SIGTERM)
+		s.start(t)
+		s.auditOnce(t)
+		after = s.dump(t)
+		for _, d := range drains {
+			ended = ended || d.Deadline.Before(time.Now())
+		}
+		return before, after, ended
+	}
+	before, after, ended := restart()
+	if ended {
+		s.drained(t, time.Minute)
+		before, after, _ = restart()
+	}
+	sameState(t, "a restart", before, after)
 	if ops := s.metrics(t, "weir_ops_total"); len(ops) > 0 {
 		t.Errorf("the restarted daemon has written to the kernel: %v", ops)
 	}
@@ -378,10 +402,10 @@ func (k *tomlKit) repairsTunnel(t *testing.T) {
 func (k *tomlKit) uploads(t *testing.T) {
 	t.Helper()
 	for _, addr := range []string{vip4 + ":80", "[" + vip6 + "]:80"} {
-		c, _, err := visit(t.Context(), dialerOf(k.s.client1), "tcp", addr)
+		c, err := visit(t.Context(), dialerOf(k.s.client1), "tcp", addr)
 		must(t, err)
 		defer c.Close()
-		raw, err := c.(*net.TCPConn).SyscallConn()
+		raw, err := c.Conn.(*net.TCPConn).SyscallConn()
 		must(t, err)
 		var size int
 		var failed error

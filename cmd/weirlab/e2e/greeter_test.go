@@ -16,6 +16,7 @@ import (
 	"time"
 
 	table "weir/cmd/weirlab/internal/conformance"
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -84,11 +85,11 @@ func peer(args []string) error {
 
 func visitTimes(times int, network, addr string) error {
 	for range times {
-		c, a, err := visit(context.Background(), plainDial, network, addr)
+		c, err := visit(context.Background(), plainDial, network, addr)
 		if err != nil {
 			return err
 		}
-		fmt.Println(a.server, a.saw)
+		fmt.Println(c.server, c.saw)
 		_ = c.Close()
 	}
 	return nil
@@ -113,7 +114,11 @@ func greetAt(name, network, addr string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	go greetConnections(name, l)
+	_ = traffic.ServeConns(l, func(c net.Conn) { // until the listener is closed
+		if _, err := c.Write(greeting(name, c.RemoteAddr())); err == nil {
+			_, _ = io.Copy(c, c)
+		}
+	})
 	return l, nil
 }
 
@@ -125,21 +130,6 @@ func greetDatagrams(name string, c net.PacketConn) {
 			return
 		}
 		_, _ = c.WriteTo(greeting(name, from), from)
-	}
-}
-
-func greetConnections(name string, l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer func() { _ = c.Close() }()
-			if _, err := c.Write(greeting(name, c.RemoteAddr())); err == nil {
-				_, _ = io.Copy(c, c)
-			}
-		}()
 	}
 }
 
@@ -175,20 +165,10 @@ func dialerOf(m *lab.Machine) dialer {
 // flows counts those of dialerOf.
 var flows atomic.Uint32
 
-// visit connects to a greeter and returns its name. The connection stays
-// open.
-func visit(ctx context.Context, dial dialer, network, addr string) (net.Conn, answer, error) {
+// visit connects to a greeter. The connection stays open.
+func visit(ctx context.Context, dial dialer, network, addr string) (*conn, error) {
 	defer nudge(ctx, dial)()
-	c, err := dial(ctx, network, addr)
-	if err != nil {
-		return nil, answer{}, err
-	}
-	a, err := readGreeting(ctx, c, network)
-	if err != nil {
-		_ = c.Close()
-		return nil, answer{}, err
-	}
-	return c, a, nil
+	return greeted(ctx, dial, network, addr)
 }
 
 // nudge sends other packets through the box, both ways, until it is stopped. A

@@ -59,14 +59,14 @@ func (s *site) testSourceHash(t *testing.T) {
 // visitFrom visits from one of the addresses of a client.
 func visitFrom(t *testing.T, client *lab.Machine, from netip.Addr, addr string) answer {
 	t.Helper()
-	c, a, err := visit(t.Context(), func(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := visit(t.Context(), func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return client.DialFrom(ctx, network, &net.TCPAddr{IP: from.AsSlice()}, addr)
 	}, "tcp", addr)
 	if err != nil {
 		t.Fatalf("%s visits %s: %v", from, addr, err)
 	}
 	_ = c.Close()
-	return a
+	return c.answer
 }
 
 // server is what weir and the kernel know of a backend of a frontend.

@@ -42,20 +42,26 @@ func bfdHealth(t *testing.T, s *site) {
 		}
 		return time.Since(begin)
 	}
-	// The host refuses packets to a port without a program, which weir may see before the end of the detection time.
+	// The host refuses packets to a port without a program, which weir may see before the end of the detection time. If
+	// the box had no processor for half a second, the backend reports that before it is killed, and all backends serve
+	// until the other sessions are up again.
 	said := func(reasons ...string) {
 		t.Helper()
 		for _, command := range [][]string{{"services"}, {"explain", vip4 + ":80"}} {
-			out, _ := s.box.Run(t.Context(), append([]string{s.weir}, command...)...)
-			if !slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(out.Stdout, reason) }) {
-				t.Errorf("weir %s has none of %q:\n%s", command[0], reasons, out.Stdout)
-			}
+			eventually(t, 20*time.Second, func() error {
+				out, _ := s.box.Run(t.Context(), append([]string{s.weir}, command...)...)
+				if !slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(out.Stdout, reason) }) {
+					return fmt.Errorf("weir %s has none of %q:\n%s", command[0], reasons, out.Stdout)
+				}
+				return nil
+			})
 		}
 	}
 	weigh("1")
 	must(t, routers[3].Kill(t.Context()))
 	figure(t, "BFD check, 5 x 100 ms: the backend's BFD is killed, the kernel has no weight after", weigh("0"))
-	said("BFD session down: no packet within 500ms (5 x 100ms)", "BFD session down: send to 10.2.0.13:3784: connection refused")
+	said("BFD session down: no packet within 500ms (5 x 100ms)", "BFD session down: send to 10.2.0.13:3784: connection refused",
+		"BFD session down: the peer reports that the session is down (control detection time expired)")
 	mustGet(t, s.client1, vip4+":80", 4)
 	must(t, routers[3].Start(t.Context()))
 	figure(t, "  and when it runs again, the backend is back after", weigh("1"))

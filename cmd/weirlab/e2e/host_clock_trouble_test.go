@@ -14,6 +14,7 @@ func (h *hostTrouble) clockSteps(t *testing.T) {
 	c := h.clients(t)
 	a, err := get(t.Context(), h.client1, at(stickyVIP, 80))
 	must(t, err)
+	h.drained(t, 2*time.Minute) // of the change before: its end is no effect of the clock
 	entries, writer := h.affinityEntries(t), h.writer(t)
 	changes := []string{"weir_addresses_assigned_total", "weir_addresses_released_total", "weir_address_writer_transitions_total", "weir_address_errors_total"}
 	before := map[string]float64{}

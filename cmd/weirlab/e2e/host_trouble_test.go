@@ -95,7 +95,7 @@ affinity_timeout = "3h"
 }
 
 func newHostTrouble(t *testing.T) *hostTrouble {
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	h := &hostTrouble{land: newLand(t, 1, lab.KubeOptions{})}
 	h.weir = hurried(t)
 	h.serveAll(t, 8080)
@@ -263,7 +263,9 @@ func (h *hostTrouble) tracks(t *testing.T, want int) {
 // tracked is the number of connections that the kernel tracks.
 func (h *hostTrouble) tracked(t *testing.T) int {
 	t.Helper()
-	n, err := strconv.Atoi(strings.TrimSpace(h.box.Must(t, "sysctl", "-n", "net.netfilter.nf_conntrack_count")))
+	text, err := h.box.ReadFile(t.Context(), "/proc/sys/net/netfilter/nf_conntrack_count")
+	must(t, err)
+	n, err := strconv.Atoi(strings.TrimSpace(text))
 	must(t, err)
 	return n
 }

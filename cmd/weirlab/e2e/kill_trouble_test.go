@@ -43,7 +43,7 @@ func TestKillsOfARollout(t *testing.T) {
 	reloads := r.undisturbed(t)
 	// The instants are random. If all kills of a run miss the writes, more follow.
 	partial, kills := 0, 0
-	for ; kills < sized(10, 200) || partial == 0 && kills < sized(40, 800); kills++ {
+	for ; kills < sized(6, 200) || partial == 0 && kills < sized(40, 800); kills++ {
 		when := r.instant([]time.Duration{reloads, starts}[kills%2])
 		if kills%2 == 0 {
 			r.running(t)

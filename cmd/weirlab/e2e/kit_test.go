@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -49,8 +50,8 @@ type kit struct {
 
 const (
 	// visitTime is how long a visit may take. TCP sends a lost packet again after 1 s and
-	// after 3 s: a late answer is an answer.
-	visitTime = 3500 * time.Millisecond
+	// after 3 s: a late answer is an answer, for which a busy machine needs a second.
+	visitTime = 5 * time.Second
 	// silentTime is how long a visit waits that shall not be answered. A SYN and one
 	// retransmission go out in it.
 	silentTime = 1300 * time.Millisecond
@@ -174,26 +175,17 @@ func (k *kit) summary(who client, all []visitResult) string {
 	var words []string
 	sources := map[string]bool{}
 	for _, s := range all {
-		switch {
-		case s.End != "":
-			words = append(words, string(s.End))
-		default:
-			words = append(words, s.Server)
+		words = append(words, s.Server+string(s.End)) // one of the two
+		if s.End == "" {
 			sources[k.source(who, s.Saw)] = true
 		}
 	}
 	slices.Sort(words)
-	words = slices.Compact(words)
-	switch len(sources) {
-	case 0:
-	case 1:
-		for s := range sources {
-			words = append(words, s)
-		}
-	default:
-		words = append(words, "mixed")
+	from := slices.Collect(maps.Keys(sources))
+	if len(from) > 1 {
+		from = []string{"mixed"}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(append(slices.Compact(words), from...), " ")
 }
 
 // allows reports whether an outcome is the wanted one or one of several, "refused or timeout".
@@ -220,12 +212,7 @@ func (k *kit) eventually(what string, f func() bool) bool {
 }
 
 // must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = lab.Must
 
 // heldConn is a connection that lives through changes.
 type heldConn struct {
@@ -283,26 +270,26 @@ func newKit(t *testing.T, p lab.Site) *tomlKit {
 	s.unlimitRefusals(t)
 	s.greetAll(t, "tcp", 8080)
 	s.greetAll(t, "udp", 8080)
-	own := map[string]bool{}
+	addrs := map[client]map[string]bool{}
+	add := func(who client, all lab.Nets) {
+		if addrs[who] == nil {
+			addrs[who] = map[string]bool{}
+		}
+		for _, nets := range all {
+			for a := range strings.FieldsSeq(nets) {
+				addr, _, _ := strings.Cut(a, "/")
+				addrs[who][addr] = true
+			}
+		}
+	}
+	const anyBox = ""
 	for _, m := range p.Boxes {
-		for _, nets := range m.Nets {
-			for a := range strings.FieldsSeq(nets) {
-				addr, _, _ := strings.Cut(a, "/")
-				own[addr] = true
-			}
-		}
+		add(anyBox, m.Nets)
 	}
-	hosts := map[client]map[string]bool{}
 	for _, h := range p.Hosts {
-		hosts[client(h.Name)] = map[string]bool{}
-		for _, nets := range h.Nets {
-			for a := range strings.FieldsSeq(nets) {
-				addr, _, _ := strings.Cut(a, "/")
-				hosts[client(h.Name)][addr] = true
-			}
-		}
+		add(client(h.Name), h.Nets)
 	}
-	k := &kit{t: t, patience: 10 * time.Second, fault: t.Errorf}
+	k := &kit{t: t, patience: 20 * time.Second, fault: t.Errorf}
 	k.visitor = func(who client, _, _ string) visitor {
 		if who == client(s.box.Name()) {
 			return fromNode(s, "", "")
@@ -311,9 +298,9 @@ func newKit(t *testing.T, p lab.Site) *tomlKit {
 	}
 	k.source = func(who client, saw string) string {
 		switch {
-		case own[saw]:
+		case addrs[anyBox][saw]:
 			return "masq"
-		case hosts[who][saw]:
+		case addrs[who][saw]:
 			return "keep"
 		}
 		return saw
@@ -324,11 +311,7 @@ func newKit(t *testing.T, p lab.Site) *tomlKit {
 // given has weir serve this configuration from now on.
 func (k *tomlKit) given(toml string) {
 	k.t.Helper()
-	if k.s.daemon == nil {
-		k.s.run(k.t, toml)
-		return
-	}
-	k.s.reload(k.t, toml)
+	k.s.serve(k.t, toml)
 }
 
 // holds opens a connection and keeps it.

@@ -90,6 +90,10 @@ type conn struct {
 func attempt(ctx context.Context, dial dialer, limit time.Duration, network, addr string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	return greeted(ctx, dial, network, addr)
+}
+
+func greeted(ctx context.Context, dial dialer, network, addr string) (*conn, error) {
 	c, err := dial(ctx, network, addr)
 	if err != nil {
 		return nil, err

@@ -41,10 +41,13 @@ func TestClusterHostile(t *testing.T) {
 	accepted := s.attack(t, wave)
 	figure(t, "hostile objects: all, and those that the API server itself accepts", fmt.Sprintf("%d, %d", len(wave), accepted))
 	s.balance(t, s.prod, "last", "192.0.2.99", "", "10.2.0.12")
-	s.answers(t, "192.0.2.99:80", "web2") // all the others have been seen
-	if n := s.noted(t, "prod/tenant/product", "over-budget"); !strings.Contains(n, "max_service_objects") {
-		t.Errorf("1,000 ports x 1,000 ranges: notes %q", n)
-	}
+	s.answers(t, "192.0.2.99:80", "web2")        // all the others have been seen
+	eventually(t, 20*time.Second, func() error { // the kernel has a Service before the status has the notes of its pass
+		if n := s.noted(t, "prod/tenant/product", "over-budget"); !strings.Contains(n, "max_service_objects") {
+			return fmt.Errorf("1,000 ports x 1,000 ranges: notes %q", n)
+		}
+		return nil
+	})
 	// The addresses of a node are those of pods in its own network, too: who may write
 	// slices reaches those, as with kube-proxy. A box before the cluster has no pods.
 	onNode := servedBy(wave, own)
@@ -66,7 +69,7 @@ func TestClusterHostile(t *testing.T) {
 	for _, path := range []string{"/apis/discovery.k8s.io/v1/namespaces/tenant/endpointslices", "/api/v1/namespaces/tenant/services"} {
 		do(t, s.prod, http.MethodDelete, path, "")
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		for _, line := range s.virtual(t) {
 			if addr := line.Addr(); addr.String() != calmVIP && addr.String() != "192.0.2.99" && !anchors[addr] {
 				return fmt.Errorf("the tenant has left, %s is still there", line)
@@ -336,7 +339,7 @@ func (s *land) unharmed(t *testing.T, as string, own []netip.Addr, mayReach map[
 		}
 	}
 	var wg sync.WaitGroup
-	room := make(chan struct{}, 64)
+	room := make(chan struct{}, 128)
 	reached := func(addr string) {
 		room <- struct{}{}
 		wg.Go(func() {
@@ -366,11 +369,12 @@ func (s *land) unharmed(t *testing.T, as string, own []netip.Addr, mayReach map[
 	if a, err := get(t.Context(), s.client1, "10.2.0.11:8080"); err != nil || a.server != "web1" {
 		t.Errorf("%s: web1 itself: %v, %v", as, a, err)
 	}
-	if doc := s.status(t); doc.State != "ok" && doc.State != "degraded" || len(doc.Clusters) != 1 || doc.Clusters[0].State != "connected" || doc.Clusters[0].Error != "" {
-		t.Errorf("%s: weir status is %s %v %+v", as, doc.State, doc.Problems, doc.Clusters)
-	}
+	// A start serves what weir knows before it is connected.
+	s.statusIs(t, as, func(doc statusDoc) bool {
+		return (doc.State == "ok" || doc.State == "degraded") && len(doc.Clusters) == 1 && doc.Clusters[0].State == "connected" && doc.Clusters[0].Error == ""
+	})
 	for _, m := range []string{`weir_kubernetes_panics_total{cluster="prod"}`, "weir_sync_failures_total", "weir_ops_pending"} {
-		eventually(t, 5*time.Second, func() error { // an operation may wait for another one
+		eventually(t, 20*time.Second, func() error { // an operation may wait for another one
 			if v := s.metric(t, m); v != 0 {
 				return fmt.Errorf("%s: %s is %v", as, m, v)
 			}

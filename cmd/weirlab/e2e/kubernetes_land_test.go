@@ -70,10 +70,8 @@ func follows(extra string, clusters ...string) string {
 // do is a request that must succeed.
 func do(t testing.TB, k *lab.Kube, method, path, body string) {
 	t.Helper()
-	status, answer, err := k.Do(within(t, 30*time.Second), lab.KubeAdmin, method, path, body)
-	if err != nil || status/100 != 2 {
-		t.Fatalf("%s %s: status %d, %v\n%s", method, path, status, err, answer)
-	}
+	_, err := k.Ask(within(t, 30*time.Second), method, path, body)
+	must(t, err)
 }
 
 const (
@@ -188,10 +186,17 @@ func (s *land) status(t testing.TB) (doc statusDoc) {
 	return doc
 }
 
+// retryTime is longer than weir waits before it asks an API server again that has not answered: up to 30 s, with
+// jitter. eventTime is so for an Event that an API server did not take: a minute.
+const (
+	retryTime = time.Minute
+	eventTime = 90 * time.Second
+)
+
 // statusIs waits until weir status shows what ok wants.
 func (s *land) statusIs(t testing.TB, what string, ok func(statusDoc) bool) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, retryTime, func() error {
 		if doc := s.status(t); !ok(doc) {
 			return fmt.Errorf("%s: weir status says %+v", what, doc)
 		}

@@ -133,7 +133,7 @@ func (s *podNode) serve(t testing.TB, name, spec string) {
 // address, or as a fate.
 func (s *podNode) meets(t testing.TB, from, addr, want string) {
 	t.Helper()
-	eventually(t, 15*time.Second, func() error {
+	eventually(t, retryTime, func() error {
 		visit := fromHost(s.Host(from), "")(within(t, 30*time.Second), 1, visitTime, "tcp", addr)[0]
 		got := string(visit.End)
 		if visit.End == "" {
@@ -185,7 +185,7 @@ func (s *podNode) reaches(t testing.TB, from string, inside bool) {
 		s.meets(t, from, localNear+":80", "dropped")
 		return
 	}
-	eventually(t, 15*time.Second, func() error {
+	eventually(t, retryTime, func() error {
 		visit := fromHost(s.Host(from), "")(within(t, 30*time.Second), 1, visitTime, "tcp", localNear+":80")[0]
 		if visit.Server != "far" {
 			return fmt.Errorf("%s visits %s: %+v, want far", from, localNear, visit)

@@ -85,9 +85,9 @@ func (s *nodes) slice(t testing.TB, method, path, name, where string) {
 
 // want claims, within patience, which servers a visitor reaches, "P1 P2" or a fate, and as
 // which of the given addresses all servers see him.
-func (s *nodes) want(t testing.TB, v visitor, addr, who string, saw ...string) time.Duration {
+func (s *nodes) want(t testing.TB, v visitor, addr, who string, saw ...string) {
 	t.Helper()
-	return eventually(t, 15*time.Second, func() error {
+	eventually(t, retryTime, func() error {
 		times := 1
 		if strings.HasPrefix(who, "P") {
 			times = 3*len(strings.Fields(who)) + 1
@@ -166,10 +166,12 @@ func nodesExternalLocal(t *testing.T, s *nodes) {
 		s.want(t, s.from("outside"), nodesVIP+":80", who, outsiderIP)
 		s.want(t, s.from("outside"), fmt.Sprintf("192.168.0.%d:30081", n), who, outsiderIP)
 		code := map[bool]string{true: "200", false: "503"}[who != "dropped"]
-		got := outside.Must(t, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", fmt.Sprintf("http://192.168.0.%d:30032/healthz", n))
-		if got != code {
-			t.Errorf("the health of near on n%d is %s, want %s", n, got, code)
-		}
+		eventually(t, 20*time.Second, func() error { // the port may open after the last change of the kernel
+			if got := s.probes(t, n); got != code {
+				return fmt.Errorf("the health of near on n%d is %s, want %s", n, got, code)
+			}
+			return nil
+		})
 	}
 	s.probesPastAFirewall(t)
 	// Pods reach all endpoints, from wherever they are.
@@ -179,22 +181,28 @@ func nodesExternalLocal(t *testing.T, s *nodes) {
 	}
 }
 
+// probes asks a node for the health of near from outside, and returns the status of HTTP, "000" for none.
+func (s *nodes) probes(t *testing.T, n int) string {
+	t.Helper()
+	return s.Host("outside").Must(t, "sh", "-c", fmt.Sprintf("curl -s -m 2 -o /dev/null -w '%%{http_code}' http://192.168.0.%d:30032/healthz || true", n))
+}
+
 // probesPastAFirewall has a table of nf_tables drop the health check port of a node: weir doctor names the
 // chain, and the printed command opens it.
 func (s *nodes) probesPastAFirewall(t *testing.T) {
-	probe := func() string {
-		return s.Host("outside").Must(t, "sh", "-c", "curl -s -m 2 -o /dev/null -w '%{http_code}' http://192.168.0.1:30032/healthz || true")
-	}
 	box := s.nodes[1].box
 	box.Must(t, "nft", "add table inet fence; add chain inet fence guard { type filter hook input priority 0; }; add rule inet fence guard tcp dport 30032 drop")
 	defer box.Must(t, "nft", "delete table inet fence")
-	if got := probe(); got != "000" {
+	if got := s.probes(t, 1); got != "000" {
 		t.Errorf("behind the firewall a probe gets %s", got)
 	}
 	s.nodes[1].repair(t, s.nodes[1].doctor(t), fault{check: "nftables", names: "chain guard of nf_tables table inet fence drops probes of healthCheckNodePort 30032: rule 1"})
-	if got := probe(); got != "200" {
-		t.Errorf("after the command of weir doctor a probe gets %s", got)
-	}
+	eventually(t, 20*time.Second, func() error { // an answer may be late
+		if got := s.probes(t, 1); got != "200" {
+			return fmt.Errorf("after the command of weir doctor a probe gets %s", got)
+		}
+		return nil
+	})
 }
 
 func nodesInternalLocal(t *testing.T, s *nodes) {

@@ -48,7 +48,7 @@ func clusterPermits(t *testing.T, s *land) {
 	if out := s.box.Must(t, s.weir, "explain", vip4+":80"); !strings.Contains(out, note) {
 		t.Errorf("explain:\n%s", out)
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, eventTime, func() error {
 		if n := s.metric(t, `weir_kubernetes_events_total{cluster="prod"}`); n < 1 {
 			return fmt.Errorf("no Event is written")
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -27,7 +28,7 @@ import (
 // of its servers, or to each by turns.
 type apiProxy struct {
 	servers []http.Handler
-	delay   atomic.Int64 // of each answer; pings are answered at once
+	delay   atomic.Int64 // of each answer; pings are answered at once. A new one counts for waiting requests, too
 	down    atomic.Bool  // no server is reached
 
 	mu      sync.Mutex
@@ -130,10 +131,10 @@ func (p *apiProxy) used(t *testing.T, want int) {
 }
 
 func (p *apiProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case <-time.After(time.Duration(p.delay.Load())):
-	case <-r.Context().Done():
-		return
+	for began := time.Now(); time.Since(began) < time.Duration(p.delay.Load()); {
+		if traffic.Pause(r.Context(), 20*time.Millisecond) != nil {
+			return
+		}
 	}
 	if p.down.Load() {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -175,14 +176,15 @@ func (s *land) programmed(t *testing.T, backend string, limit time.Duration) tim
 }
 
 // troubleSlow has the API server answer each request late, 30 s in make soak. Open watches go on. weir gets
-// changes as soon as its watches are open again, and starts with its snapshot.
+// changes as soon as its watches are open again, and starts with its snapshot. Until the status without an answer
+// has been read, there is none.
 func troubleSlow(t *testing.T, s *land) {
 	p := s.proxy(t, s.prod)
 	p.used(t, 1)
 	s.connected(t, 1, 30*time.Second)
 	delay := time.Duration(sized(3, 30)) * time.Second
 	limit := time.Minute + 4*delay
-	p.delay.Store(int64(delay))
+	p.delay.Store(int64(time.Hour))
 	p.cut(t)
 	s.sliceOf(t, s.prod, "PUT", "/calm", "calm", "10.2.0.12")
 	eventually(t, limit, func() error {
@@ -191,18 +193,21 @@ func troubleSlow(t *testing.T, s *land) {
 		}
 		return nil
 	})
-	figure(t, fmt.Sprintf("answers take %s: a change while no watch is open is in the kernel after", delay), s.programmed(t, "10.2.0.12", limit))
+	p.delay.Store(int64(delay))
+	figure(t, fmt.Sprintf("answers take %s: a change while no watch is open is in the kernel, from the first answer, after", delay), s.programmed(t, "10.2.0.12", limit))
 	s.connected(t, 1, limit)
 	s.sliceOf(t, s.prod, "PUT", "/calm", "calm", "10.2.0.13")
 	figure(t, "  and with an open watch after", s.programmed(t, "10.2.0.13", limit))
 
 	s.drained(t, time.Minute)
+	p.delay.Store(int64(time.Hour))
 	s.restartWeir(t)
 	ops := s.ops(t)
 	s.statusIs(t, "served from the file", func(d statusDoc) bool {
 		return d.State == "degraded" && cluster(d, "prod", "unreachable") && d.Clusters[0].Stale
 	})
-	figure(t, "  and a start has the cluster after", s.connected(t, 1, limit))
+	p.delay.Store(int64(delay))
+	figure(t, "  and a start has the cluster, from the first answer and with weir's own pause, after", s.connected(t, 1, limit))
 	if did := s.opsSince(t, ops); len(did) != 0 {
 		t.Errorf("nothing changed, but the kernel was told %v", did)
 	}
@@ -219,6 +224,9 @@ func clusterTwoStates(t *testing.T, s *land) {
 	older, err := s.prod.Snapshot(within(t, time.Minute))
 	must(t, err)
 	must(t, s.stage.Restore(within(t, 2*time.Minute), older))
+	for i := range 300 { // the older state stays older, though its server writes some objects, too
+		do(t, s.prod, http.MethodPatch, "/api/v1/namespaces/default", fmt.Sprintf(`{"metadata": {"annotations": {"change": "%d"}}}`, i))
+	}
 	s.balance(t, s.prod, "calm", calmVIP, "", "10.2.0.11")
 	p := s.proxy(t, s.prod, s.stage)
 	s.run(t, follows("", "prod"))

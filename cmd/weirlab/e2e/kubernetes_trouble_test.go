@@ -260,7 +260,7 @@ func (s *land) takers(t testing.TB, addr string) (out []string) {
 // troubleEvent reads the Events of storm, which lost an address to another Service before its many
 // changes.
 func troubleEvent(t *testing.T, s *land) {
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, eventTime, func() error {
 		for _, e := range s.eventsOn(t, "storm") {
 			if e.Reason == "Conflict" {
 				return nil
@@ -273,7 +273,7 @@ func troubleEvent(t *testing.T, s *land) {
 		s.sliceOf(t, s.prod, "PUT", "/storm", "storm", fmt.Sprintf("10.2.0.%d", 11+i%3))
 		s.sliceOf(t, s.prod, "PUT", "/calm", "calm", fmt.Sprintf("10.2.0.%d", 11+i%3))
 	}
-	eventually(t, 20*time.Second, func() error {
+	eventually(t, eventTime, func() error {
 		if n := s.metric(t, `weir_kubernetes_events_total{cluster="prod"}`); n < 1 {
 			return fmt.Errorf("weir, started again, has not said that it is still so")
 		}

@@ -94,13 +94,13 @@ func nodesTunnels(t *testing.T, s *nodes) {
 	// With the policy Cluster the edge box uses the pods themselves, and reports the reason.
 	do(t, s.kube, http.MethodPatch, servicesPath+"/tunnelled", `{"spec": {"externalTrafficPolicy": "Cluster"}}`)
 	s.want(t, s.from("outside"), at, "P2", "192.168.0.3")
-	const why = "weir/forward tunnel: with externalTrafficPolicy Cluster"
-	if out := edge.box.Must(t, edge.weir, "explain", at, "--from", outsiderIP); !strings.Contains(out, why) {
+	const reason = "weir/forward tunnel: with externalTrafficPolicy Cluster"
+	if out := edge.box.Must(t, edge.weir, "explain", at, "--from", outsiderIP); !strings.Contains(out, reason) {
 		t.Errorf("explain with the policy Cluster:\n%s", out)
 	}
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, eventTime, func() error {
 		status, text, err := s.kube.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodGet, "/api/v1/namespaces/default/events", "")
-		if err != nil || status != http.StatusOK || !strings.Contains(text, why) {
+		if err != nil || status != http.StatusOK || !strings.Contains(text, reason) {
 			return fmt.Errorf("no Event is written: %d, %v\n%s", status, err, text)
 		}
 		return nil
@@ -114,7 +114,7 @@ func (s *nodes) tunnelMoves(t *testing.T, at string) {
 	outside := s.Host("outside")
 	s.slice(t, "PUT", "/tunnelled", "tunnelled", "P1")
 	s.want(t, s.from("outside"), at, "P1", outsiderIP)
-	load := startLoad(t, outside, traffic.Options{Ask: visiting(outside, "tcp")}, at)
+	load := startLoad(t, outside, traffic.Options{Ask: visiting(outside, "tcp"), Patience: holdPatience}, at)
 	c, _ := stay(t, outside, at)
 	load.more(t, 20)
 	s.slice(t, "PUT", "/tunnelled", "tunnelled", "P1 P2")

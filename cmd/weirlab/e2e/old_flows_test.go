@@ -37,9 +37,10 @@ func TestAttemptFromBeforeTheVIP(t *testing.T) {
 			for from, to := range map[string]string{"10.1.0.2": vip4, "fd01::2": vip6} {
 				result := make(chan error, 1)
 				connected[to] = result
+				ctx := within(t, 80*time.Second) // the sixth SYN is due after 31 s, the seventh after 63 s
 				go func() {
 					local := net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(from), uint16(41000+i)))
-					c, err := k.s.Host("client1").DialFrom(within(t, 30*time.Second), "tcp", local, at(to, 80))
+					c, err := k.s.Host("client1").DialFrom(ctx, "tcp", local, at(to, 80))
 					if err == nil {
 						_ = c.Close()
 					}

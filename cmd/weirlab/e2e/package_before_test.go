@@ -21,7 +21,7 @@ func debAfterAnother(t *testing.T, p *packages) {
 	had := strings.Fields(c.must(t, "dpkg", "--listfiles", "weir"))
 	c.used(t)
 	c.asked(t)
-	c.must(t, "dpkg", "--install", c.bring(t, p.made(t, "*_amd64.deb")))
+	c.must(t, "dpkg", "--install", c.bring(t, p.plain))
 	if asked := c.asked(t); asked != "try-restart weir.service" {
 		t.Errorf("systemd is asked to %q", asked)
 	}

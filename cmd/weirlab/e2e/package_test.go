@@ -22,7 +22,7 @@ import (
 // kernel; stories of boxes on which a package is installed are elsewhere.
 func TestPackages(t *testing.T) {
 	t.Parallel()
-	lab.RequirePackaging(t)
+	lab.Packaging.Require(t)
 	p := makePackages(t)
 	chapters(t, p, []storyOn[*packages]{
 		{"the same sources give the same bytes", packagesAreTheSame},
@@ -90,8 +90,8 @@ func makePackages(t testing.TB) *packages {
 		pack(t, one, plain.dir, "022", "UTC", "amd64.deb", uncompressed)
 	}
 	p.plain = plain.made(t, "*_amd64.deb")
-	tool(t, "dpkg-deb", "--extract", p.made(t, "*_amd64.deb"), p.root)
-	p.files = listDeb(t, p.made(t, "*_amd64.deb"))
+	tool(t, "dpkg-deb", "--extract", p.plain, p.root) // it has the files of the other, see packagesAreTheSame
+	p.files = listDeb(t, p.plain)
 	return p
 }
 
@@ -146,7 +146,7 @@ func packagesAreTheSame(t *testing.T, p *packages) {
 	if sum := sumInRPM(t, p.made(t, "*.x86_64.rpm")); sum != sumInRPM(t, p.signed().made(t, "*.x86_64.rpm")) || len(strings.Fields(sum)) != 2 {
 		t.Errorf("the rpm %s differs from the signed one of the same sources in another folder", sum)
 	}
-	if sumInDeb(t, p.plain) != sumInDeb(t, p.made(t, "*_amd64.deb")) {
+	if soaking() && sumInDeb(t, p.plain) != sumInDeb(t, p.made(t, "*_amd64.deb")) { // else it is one of those above
 		t.Error("a deb without compression has other files or scripts")
 	}
 }

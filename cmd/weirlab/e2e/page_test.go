@@ -29,7 +29,7 @@ func pageConfig() string {
 
 func TestStatusPageInABrowser(t *testing.T) {
 	t.Parallel()
-	lab.RequireBrowser(t)
+	lab.Chromium.Require(t)
 	s := newSite(t, lab.UML)
 	servers := s.serveAll(t, 8080)
 	s.run(t, pageConfig())

@@ -103,18 +103,19 @@ func (d serviceDoc) given() given {
 // read gets an object.
 func read(t testing.TB, k *lab.Kube, path string, into any) {
 	t.Helper()
-	status, text, err := k.Do(within(t, 30*time.Second), lab.KubeAdmin, http.MethodGet, path, "")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("GET %s: %d %v\n%s", path, status, err, text)
-	}
+	text, err := k.Ask(within(t, 30*time.Second), http.MethodGet, path, "")
+	must(t, err)
 	must(t, json.Unmarshal([]byte(text), into))
 }
+
+// giveTime is longer than the pause of a minute before weir writes again to an API server that has refused or was late.
+const giveTime = 2 * time.Minute
 
 // isGiven waits until a Service has addresses, for a reason.
 func isGiven(t testing.TB, k *lab.Kube, name, addrs, reason string) given {
 	t.Helper()
 	var g given
-	eventually(t, time.Minute, func() error {
+	eventually(t, giveTime, func() error {
 		var doc serviceDoc
 		read(t, k, servicesPath+"/"+name, &doc)
 		if g = doc.given(); g.addrs != addrs || g.reason != reason {
@@ -147,7 +148,7 @@ func (e *estate) claims(t testing.TB) map[string]string {
 // claimsAre waits until there are just these claims: "192.0.2.1=prod/default/web".
 func (e *estate) claimsAre(t testing.TB, want ...string) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	eventually(t, giveTime, func() error {
 		var got []string
 		for name, holder := range e.claims(t) {
 			got = append(got, strings.TrimPrefix(name, "weir-")+"="+holder)
@@ -163,7 +164,7 @@ func (e *estate) claimsAre(t testing.TB, want ...string) {
 // hasEvent waits for an Event on a Service.
 func hasEvent(t testing.TB, k *lab.Kube, name, reason, text string) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	eventually(t, eventTime, func() error {
 		var list struct {
 			Items []struct{ Reason, Message, Type string }
 		}

@@ -98,7 +98,7 @@ func (q *quickstart) routed(t *testing.T, host, id, box string) {
 func TestQuickStartClusters(t *testing.T) {
 	t.Parallel()
 	lab.RequireSystemd(t)
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	must(t, lab.CheckPeers())
 	back := func(name string, addr string) lab.Host {
 		return lab.Host{Name: name, Nets: lab.Nets{"eth1": addr}, Routes: []string{"10.2.0.0/24 dev eth1"}}

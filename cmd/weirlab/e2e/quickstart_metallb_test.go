@@ -75,7 +75,7 @@ func hasMetalLB(t *testing.T, k *lab.Kube) {
 func TestQuickStartMetalLB(t *testing.T) {
 	t.Parallel()
 	lab.RequireSystemd(t)
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	must(t, lab.CheckPeers())
 	plan := lab.Site{
 		Hosts: []lab.Host{

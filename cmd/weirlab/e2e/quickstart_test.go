@@ -90,6 +90,15 @@ var reads = []string{
 	"weir pools", "weir bgp", "weir members", "weir health", "weir events", "weir doctor",
 }
 
+// kubeconfigFlag may come before the verb of kubectl.
+var kubeconfigFlag = regexp.MustCompile(`^kubectl --kubeconfig \S+ `)
+
+// readsOnly reports whether a command is one of reads.
+func readsOnly(command string) bool {
+	command = kubeconfigFlag.ReplaceAllString(command, "kubectl ")
+	return slices.ContainsFunc(reads, func(r string) bool { return strings.HasPrefix(command, r) })
+}
+
 // quickstart is a lab in which one is typed.
 type quickstart struct {
 	*lab.Lab
@@ -142,7 +151,7 @@ func (q *quickstart) typeOne(t *testing.T, s step) (out string) {
 		t.Fatalf("%s:%d: there is no machine %s", q.file, s.line, s.machine)
 	}
 	patience := time.Duration(0)
-	if slices.ContainsFunc(reads, func(r string) bool { return strings.HasPrefix(s.command, r) }) {
+	if readsOnly(s.command) {
 		patience = time.Minute
 	}
 	eventually(t, patience, func() error {
@@ -245,6 +254,14 @@ func TestQuickStartsAreCompared(t *testing.T) {
 	} {
 		if got := shows(strings.Split(tt.want, "\n"), tt.got); got != tt.same {
 			t.Errorf("%q for %q: %v", tt.got, tt.want, got)
+		}
+	}
+	for command, want := range map[string]bool{
+		"kubectl get service web": true, "kubectl --kubeconfig prod.admin get service web": true,
+		"kubectl --kubeconfig prod.admin apply -f web.yaml": false, "weir reload": false,
+	} {
+		if got := readsOnly(command); got != want {
+			t.Errorf("%s is typed again: %v", command, got)
 		}
 	}
 }

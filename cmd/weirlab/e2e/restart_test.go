@@ -72,27 +72,30 @@ func (s *site) metrics(t testing.TB, name string) map[string]string {
 	return out
 }
 
+// lastAudit is the end of the last audit.
+func (s *site) lastAudit(t testing.TB) time.Time {
+	t.Helper()
+	var v struct {
+		Kernel struct {
+			LastAudit time.Time `json:"last_audit"`
+		} `json:"kernel"`
+	}
+	s.weirJSON(t, &v, "status")
+	return v.Kernel.LastAudit
+}
+
 // auditOnce waits until one more audit has ended, from its begin to its end.
 func (s *site) auditOnce(t testing.TB) {
 	t.Helper()
-	last := func() time.Time {
-		var v struct {
-			Kernel struct {
-				LastAudit time.Time `json:"last_audit"`
-			} `json:"kernel"`
-		}
-		s.weirJSON(t, &v, "status")
-		return v.Kernel.LastAudit
-	}
-	seen := last()
+	seen := s.lastAudit(t)
 	for range 2 { // the first may have begun before
 		eventually(t, 30*time.Second, func() error {
-			if now := last(); !now.After(seen) {
+			if now := s.lastAudit(t); !now.After(seen) {
 				return fmt.Errorf("no audit since %s", seen)
 			}
 			return nil
 		})
-		seen = last()
+		seen = s.lastAudit(t)
 	}
 }
 

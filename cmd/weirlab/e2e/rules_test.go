@@ -325,7 +325,7 @@ func (s *site) testSetsGrow(t *testing.T) {
 	if _, room, members := size(); members != vips*ports || room != 65536 {
 		t.Errorf("%d members in room for %d, want %d in 65536", members, room, vips*ports)
 	}
-	visits := startLoad(t, s.client1, traffic.Options{Ask: visiting(s.client1, "tcp"), Beat: 5 * time.Millisecond}, at("198.51.100.8", 1000))
+	visits := startLoad(t, s.client1, traffic.Options{Ask: visiting(s.client1, "tcp"), Beat: 5 * time.Millisecond, Patience: holdPatience}, at("198.51.100.8", 1000))
 	begin := time.Now()
 	s.reload(t, toml(ranges))
 	name, room, members := size()

@@ -66,9 +66,9 @@ func (s *site) configure(t testing.TB, toml string) {
 }
 
 // start runs the daemon and waits until it is ready.
-func (s *site) start(t testing.TB, args ...string) *lab.Proc {
+func (s *site) start(t testing.TB) *lab.Proc {
 	t.Helper()
-	p, err := s.box.Start(append([]string{s.weir, "run"}, args...)...)
+	p, err := s.box.Start(s.weir, "run")
 	must(t, err)
 	s.daemon = p
 	if err := p.Expect(within(t, 3*time.Minute), "msg=ready"); err != nil {
@@ -98,6 +98,16 @@ func (s *site) reload(t testing.TB, toml string) {
 	t.Helper()
 	s.configure(t, toml)
 	s.box.Must(t, s.weir, "reload")
+}
+
+// serve has weir serve this configuration from now on: it is started, or reloads.
+func (s *site) serve(t testing.TB, toml string) {
+	t.Helper()
+	if s.daemon == nil {
+		s.run(t, toml)
+		return
+	}
+	s.reload(t, toml)
 }
 
 // cleanSlate ends weir and takes what it left out of the kernel, for the next
@@ -194,9 +204,9 @@ func (s *site) metric(t testing.TB, name string) float64 {
 // eventually waits until f gives nil.
 func eventually(t testing.TB, limit time.Duration, f func() error) time.Duration {
 	t.Helper()
-	took, err := traffic.Eventually(context.WithoutCancel(t.Context()), limit, func(context.Context) error { return f() })
-	must(t, err)
-	return took
+	begin := time.Now()
+	must(t, traffic.Eventually(context.WithoutCancel(t.Context()), limit, func(context.Context) error { return f() }))
+	return time.Since(begin)
 }
 
 // figures are what tests have measured, in the order of their ends.

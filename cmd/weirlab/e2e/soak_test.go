@@ -15,10 +15,10 @@ import (
 func soaking() bool { return os.Getenv("WEIR_SOAK") != "" }
 
 // soakOnly skips a test that is slow by nature, unless the tests soak.
-func soakOnly(t testing.TB, why string) {
+func soakOnly(t testing.TB, reason string) {
 	t.Helper()
 	if !soaking() {
-		t.Skipf("SKIPPED, only WEIR_SOAK runs it: %s", why)
+		t.Skipf("SKIPPED, only WEIR_SOAK runs it: %s", reason)
 	}
 }
 

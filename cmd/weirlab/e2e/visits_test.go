@@ -40,23 +40,23 @@ func (s *site) boxIsSeenAs(t *testing.T, want string, addrs ...string) {
 // stay visits and stays until the test ends or the connection is closed.
 func stay(t testing.TB, from *lab.Machine, addr string) (net.Conn, answer) {
 	t.Helper()
-	c, a, err := visit(t.Context(), from.DialContext, "tcp", addr)
+	c, err := visit(t.Context(), from.DialContext, "tcp", addr)
 	if err != nil {
 		t.Fatalf("%s visits %s: %v", from.Name(), addr, err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	return c, a
+	return c.Conn, c.answer
 }
 
 // mustVisit visits once, over a connection or a flow of its own.
 func mustVisit(t testing.TB, from *lab.Machine, network, addr string) answer {
 	t.Helper()
-	c, a, err := visit(t.Context(), dialerOf(from), network, addr)
+	c, err := visit(t.Context(), dialerOf(from), network, addr)
 	if err != nil {
 		t.Fatalf("%s visits %s %s: %v", from.Name(), network, addr, err)
 	}
 	_ = c.Close()
-	return a
+	return c.answer
 }
 
 // visits is mustVisit n times; it counts the servers that the guest has reached.
@@ -81,11 +81,12 @@ func outcome(ctx context.Context, from *lab.Machine, network, addr string) strin
 // visiting asks greeters, over a connection or a flow of its own each time.
 func visiting(from *lab.Machine, network string) traffic.Ask {
 	return func(ctx context.Context, addr string) (string, error) {
-		c, a, err := visit(ctx, dialerOf(from), network, addr)
-		if err == nil {
-			_ = c.Close()
+		c, err := visit(ctx, dialerOf(from), network, addr)
+		if err != nil {
+			return "", err
 		}
-		return a.server, err
+		_ = c.Close()
+		return c.server, nil
 	}
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -39,12 +40,11 @@ func TestBinary(pkg string) (string, error) {
 }
 
 func build(name, verb string, args ...string) (string, error) {
-	cache, err := cacheFolder()
+	dir, err := cacheFolder("bin")
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "bin")
-	unlock, err := lock(dir + ".lock")
+	unlock, err := lock(context.Background(), dir+".lock")
 	if err != nil {
 		return "", err
 	}
@@ -71,7 +71,7 @@ func build(name, verb string, args ...string) (string, error) {
 	}
 	sum := sha256.Sum256(content)
 	binary := filepath.Join(dir, fmt.Sprintf("%s-%x", name, sum[:6]))
-	forgetOld(dir)
+	forgetUnused(filepath.Join(dir, "*"), remembered)
 	if err := os.Link(last, binary); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
@@ -93,22 +93,8 @@ func noteOfRun(dir, name string, args []string) string {
 	return filepath.Join(dir, fmt.Sprintf("run-%s-%s", name, sumOfBytes([]byte(run+folder+strings.Join(args, " ")))))
 }
 
-// touch keeps a binary from forgetOld.
+// touch keeps a binary from forgetUnused.
 func touch(binary string) error {
 	now := time.Now()
 	return os.Chtimes(binary, now, now)
-}
-
-// forgetOld removes the binaries and packages that were not used lately.
-func forgetOld(dir string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		info, err := entry.Info()
-		if err == nil && time.Since(info.ModTime()) > remembered {
-			os.RemoveAll(filepath.Join(dir, entry.Name()))
-		}
-	}
 }

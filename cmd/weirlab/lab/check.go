@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,19 +23,58 @@ var (
 		{"conntrack", "conntrack"}, {"tcpdump", "tcpdump"}, {"curl", "curl"}, {"ps", "procps"},
 		{"depmod", "kmod"}, {"modprobe", "kmod"}, {"nft", "nftables"}, {"ethtool", "ethtool"},
 	}
-	needsOfOldUML  = []need{{umlOldProgram, "user-mode-linux"}}
-	needsOfQemu    = []need{{qemuProgram, "qemu-system-x86"}}
-	needsOfRouters = []need{
+	needsOfQemu = []need{{qemuProgram, "qemu-system-x86"}}
+)
+
+// Tools are programs of others that only some tests need.
+type Tools struct {
+	missing string // the beginning of the error
+	flags   string // of apt-get
+	needs   []need
+}
+
+// The tools.
+var (
+	Routers = Tools{"routers' packages are missing", "", []need{
 		{"bird", "bird2"}, {"birdc", "bird2"}, {frrPrograms + "bgpd", "frr"}, {"vtysh", "frr"}, {"gobgpd", "gobgpd"}, {"gobgp", "gobgpd"},
-	}
-	needsOfKeepalived = []need{{"keepalived", "keepalived"}}
-	needsOfBrowser    = []need{{Browser, "chromium"}}
-	needsOfPackaging  = []need{
+	}}
+	Keepalived = Tools{"keepalived is missing", "", []need{{"keepalived", "keepalived"}}}
+	// Chromium opens the status page with Browser.
+	Chromium = Tools{"a browser is missing", "--no-install-recommends ", []need{{Browser, "chromium"}}}
+	// Packaging looks over weir's own packages.
+	Packaging = Tools{"what looks over packages is missing", "", []need{
 		{"make", "make"}, {"git", "git"}, {"lintian", "lintian"}, {"rpm", "rpm"}, {"gpg", "gnupg"}, {"shellcheck", "shellcheck"}, {"groff", "groff-base"}, {"mandoc", "mandoc"},
 		{"/usr/share/bash-completion/bash_completion", "bash-completion"},
-	}
-	needsOfC = []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}
+	}}
+	// Race is the C compiler that go test -race needs.
+	Race = Tools{"a C compiler is missing", "", []need{{"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}}}
+	// OldKernel is Debian's user-mode Linux.
+	OldKernel = Tools{needs: []need{{umlOldProgram, "user-mode-linux"}}}
+	// KernelBuild is for BuildKernel.
+	KernelBuild = Tools{needs: []need{
+		{"make", "make"}, {"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}, {"flex", "flex"}, {"bison", "bison"}, {"bc", "bc"},
+		{"xz", "xz-utils"}, {"depmod", "kmod"}, {archiveKeyring, "debian-archive-keyring"},
+	}}
+	// Debootstrap is for BuildSystemd.
+	Debootstrap = Tools{needs: []need{{"debootstrap", "debootstrap"}}}
 )
+
+// Missing lists the Debian packages to install for the tools, sorted.
+func (x Tools) Missing() []string { return packagesOf(x.needs, absent) }
+
+// Check returns an error with the command that helps if one of the tools is missing.
+func (x Tools) Check() error {
+	if missing := x.Missing(); len(missing) > 0 {
+		return fmt.Errorf("%s: weirlab install, or apt-get install -y %s%s", x.missing, x.flags, strings.Join(missing, " "))
+	}
+	return nil
+}
+
+// Require skips or fails a test that needs the tools, as Start does.
+func (x Tools) Require(t testing.TB) {
+	t.Helper()
+	skipFor(t, x.Check())
+}
 
 // Check returns the reason why a lab with boxes on these kernels cannot run here, and the command that helps; nil
 // when it can.
@@ -140,57 +180,8 @@ func MissingPackages(kernels ...Kernel) []string {
 	return packagesOf(needs, absent)
 }
 
-// MissingRacePackages lists the Debian packages to install for go test -race, which needs a C compiler.
-func MissingRacePackages() []string { return packagesOf(needsOfC, absent) }
-
-// MissingRouterPackages lists the Debian packages to install for routers, sorted.
-func MissingRouterPackages() []string { return packagesOf(needsOfRouters, absent) }
-
-// MissingPackagingPackages lists the Debian packages to install for tests of weir's own packages, sorted.
-func MissingPackagingPackages() []string { return packagesOf(needsOfPackaging, absent) }
-
-// CheckPackaging returns the reason why weir's packages can't be checked here, and the command that helps; nil
-// when they can.
-func CheckPackaging() error {
-	if missing := MissingPackagingPackages(); len(missing) > 0 {
-		return fmt.Errorf("what looks over packages is missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
-	}
-	return nil
-}
-
-// CheckRouters returns the reason why there can be no routers here, and the command that helps; nil when there can.
-func CheckRouters() error {
-	if missing := MissingRouterPackages(); len(missing) > 0 {
-		return fmt.Errorf("routers' packages are missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
-	}
-	return nil
-}
-
-// MissingKeepalivedPackages lists the Debian packages to install for boxes that run keepalived.
-func MissingKeepalivedPackages() []string { return packagesOf(needsOfKeepalived, absent) }
-
-// CheckKeepalived returns the reason why there can be no boxes with keepalived here, and the command that helps; nil
-// when there can.
-func CheckKeepalived() error {
-	if missing := MissingKeepalivedPackages(); len(missing) > 0 {
-		return fmt.Errorf("keepalived is missing: weirlab install, or apt-get install -y %s", strings.Join(missing, " "))
-	}
-	return nil
-}
-
 // Browser is the program that opens the status page.
 const Browser = "chromium"
-
-// MissingBrowserPackages lists the Debian packages to install for a browser.
-func MissingBrowserPackages() []string { return packagesOf(needsOfBrowser, absent) }
-
-// CheckBrowser returns the reason why there can be no browser here, and the command that helps; nil when there can.
-func CheckBrowser() error {
-	if missing := MissingBrowserPackages(); len(missing) > 0 {
-		return fmt.Errorf("a browser is missing: weirlab install, or apt-get install -y --no-install-recommends %s", strings.Join(missing, " "))
-	}
-	return nil
-}
 
 func packagesOf(needs []need, lacks func(program string) bool) []string {
 	var packages []string

@@ -22,37 +22,20 @@ const (
 	shared Kernel = -1 // a Host
 )
 
-// String is the kernel's name in tables and in WEIR_LAB_KERNEL.
-func (k Kernel) String() string {
-	switch k {
-	case Any:
-		return "any"
-	case UML:
-		return nameUML
-	case Qemu:
-		return "qemu"
-	case KVM:
-		return "kvm"
-	case HostKernel:
-		return "host"
-	}
-	return "namespace"
+var kernelWords = map[Kernel]struct{ name, what string }{
+	Any:        {"any", "any"},
+	UML:        {nameUML, "user-mode Linux, a kernel that is an ordinary program"},
+	Qemu:       {"qemu", "Debian's kernel in qemu, emulated"},
+	KVM:        {"kvm", "Debian's kernel in qemu with KVM"},
+	HostKernel: {"host", "this machine's kernel, namespaces only"},
+	shared:     {"namespace", "namespace"},
 }
 
+// String is the kernel's name in tables and in WEIR_LAB_KERNEL.
+func (k Kernel) String() string { return kernelWords[k].name }
+
 // What describes the kernel.
-func (k Kernel) What() string {
-	switch k {
-	case UML:
-		return "user-mode Linux, a kernel that is an ordinary program"
-	case Qemu:
-		return "Debian's kernel in qemu, emulated"
-	case KVM:
-		return "Debian's kernel in qemu with KVM"
-	case HostKernel:
-		return "this machine's kernel, namespaces only"
-	}
-	return k.String()
-}
+func (k Kernel) What() string { return kernelWords[k].what }
 
 // own reports whether the kernel is the box's own.
 func (k Kernel) own() bool { return k == UML || k == Qemu || k == KVM }
@@ -123,13 +106,9 @@ func Kernels() []Usable {
 		}
 		return Usable{k.name, what, err}
 	}
+	other := func(k Kernel) Usable { return Usable{k.String(), k.What(), Check(k)} }
 	all := []Usable{
-		{HostKernel.String(), HostKernel.What(), Check(HostKernel)},
-		{KVM.String(), KVM.What(), Check(KVM)},
-		uml(newSource.bootable),
-		uml(source61.bootable),
-		uml(debianUML),
-		{Qemu.String(), Qemu.What(), Check(Qemu)},
+		other(HostKernel), other(KVM), uml(newSource.bootable), uml(source61.bootable), uml(debianUML), other(Qemu),
 	}
 	for i, u := range all {
 		if u.Err != nil {

@@ -61,7 +61,7 @@ func TestTrialIsRememberedForThisKernel(t *testing.T) {
 	outcome := errors.New("Kernel panic")
 	try := func(content string) error {
 		t.Helper()
-		must(t, os.WriteFile(kernel, []byte(content), 0o755))
+		Must(t, os.WriteFile(kernel, []byte(content), 0o755))
 		return trial("test", kernel, func(context.Context) error { boots++; return outcome })
 	}
 	for i, step := range []struct {
@@ -82,14 +82,14 @@ func TestTrialIsRememberedForThisKernel(t *testing.T) {
 	}
 	// An error that reports only a timeout counts for a while.
 	cache, err := cacheFolder()
-	must(t, err)
+	Must(t, err)
 	verdicts, err := filepath.Glob(filepath.Join(cache, "trials", "*-test-*"))
 	if err != nil || len(verdicts) != 3 {
 		t.Fatalf("verdicts %v, %v", verdicts, err)
 	}
 	old := time.Now().Add(-2 * doubtTime)
 	for _, v := range verdicts {
-		must(t, os.Chtimes(v, old, old))
+		Must(t, os.Chtimes(v, old, old))
 	}
 	outcome = nil
 	if err := try("three"); err != nil || boots != 4 {
@@ -104,7 +104,7 @@ func TestTrialIsRememberedForThisKernel(t *testing.T) {
 func TestLease(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	cpus, err := allowedCPUs()
-	must(t, err)
+	Must(t, err)
 	var one [places]*lease
 	for i := range one {
 		if one[i], err = takeCPUs(t.Context(), len(cpus)); err != nil || len(one[i].cpus) != len(cpus) {
@@ -133,7 +133,7 @@ func TestLease(t *testing.T) {
 	all.release()
 	one[1].release()
 	ctx, release, err := Lease(t.Context(), len(cpus))
-	must(t, err)
+	Must(t, err)
 	shared, own, err := leaseFor(ctx, nil)
 	if err != nil || own || len(shared.cpus) != len(cpus) {
 		t.Errorf("a lab within a lease: %v, own %v, %v", shared, own, err)
@@ -145,11 +145,11 @@ func TestLease(t *testing.T) {
 func TestLeasesAreSpread(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	cpus, err := allowedCPUs()
-	must(t, err)
+	Must(t, err)
 	leased := map[int][]*lease{}
 	take := func() int {
 		l, err := takeCPUs(t.Context(), 1)
-		must(t, err)
+		Must(t, err)
 		t.Cleanup(l.release)
 		leased[l.cpus[0]] = append(leased[l.cpus[0]], l)
 		return l.cpus[0]
@@ -169,13 +169,5 @@ func TestLeasesAreSpread(t *testing.T) {
 		if cpu := take(); cpu != cpus[len(cpus)-1] {
 			t.Errorf("a lease on processor %d, which has others", cpu)
 		}
-	}
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -70,22 +69,13 @@ func runsCommands(t *testing.T, m *lab.Machine) {
 
 func runsMany(t *testing.T, m *lab.Machine) {
 	ctx := within(t)
-	const many = 40
-	failed := make([]error, many)
-	var all sync.WaitGroup
-	for i := range many {
-		all.Go(func() {
-			out, err := m.Run(ctx, "echo", fmt.Sprint(i))
-			if err == nil && out.Stdout != fmt.Sprintln(i) {
-				err = fmt.Errorf("command %d printed %q", i, out.Stdout)
-			}
-			failed[i] = err
-		})
-	}
-	all.Wait()
-	if err := errors.Join(failed...); err != nil {
-		t.Error(err)
-	}
+	lab.Must(t, lab.SideBySide(40, func(i int) error {
+		out, err := m.Run(ctx, "echo", fmt.Sprint(i))
+		if err == nil && out.Stdout != fmt.Sprintln(i) {
+			err = fmt.Errorf("command %d printed %q", i, out.Stdout)
+		}
+		return err
+	}))
 }
 
 func carriesMuch(t *testing.T, m *lab.Machine) {
@@ -100,14 +90,14 @@ func endsWithContext(t *testing.T, m *lab.Machine) {
 	// The pipe's reader learns of the end of all its writers: the shell's child too must have gone.
 	m.Must(t, "mkfifo", "/run/alive")
 	reader, err := m.Start("sh", "-c", "cat /run/alive; echo all gone")
-	must(t, err)
+	lab.Must(t, err)
 	ctx, cancel := context.WithCancel(within(t))
 	ended := make(chan error)
 	go func() {
 		_, err := m.Run(ctx, "sh", "-c", "exec >/run/alive; echo running; sleep 1000; true")
 		ended <- err
 	}()
-	must(t, reader.Expect(within(t), "running"))
+	lab.Must(t, reader.Expect(within(t), "running"))
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("run: %v, want a cancelled context", err)
@@ -121,9 +111,9 @@ func runsProcesses(t *testing.T, m *lab.Machine) {
 	ctx := within(t)
 	// A shell runs a trap only between two commands, so the one in between must end with it.
 	p, err := m.Start("sh", "-c", `trap "echo caught; exit 7" TERM; echo ready; while :; do sleep 0.05; done`)
-	must(t, err)
-	must(t, p.Expect(ctx, "ready"))
-	must(t, p.Signal(syscall.SIGTERM))
+	lab.Must(t, err)
+	lab.Must(t, p.Expect(ctx, "ready"))
+	lab.Must(t, p.Signal(syscall.SIGTERM))
 	if code, err := p.Wait(ctx); code != 7 || err != nil {
 		t.Errorf("exit code %d, error %v, want 7", code, err)
 	}
@@ -136,7 +126,7 @@ func runsProcesses(t *testing.T, m *lab.Machine) {
 	p.Kill() // of what has ended: nothing
 
 	p, err = m.Start("sleep", "1000")
-	must(t, err)
+	lab.Must(t, err)
 	p.Kill()
 	if code, err := p.Wait(ctx); code != 128+9 || err != nil {
 		t.Errorf("killed: exit code %d, error %v, want 137", code, err)
@@ -149,7 +139,7 @@ func runsProcesses(t *testing.T, m *lab.Machine) {
 func carriesFiles(t *testing.T, m *lab.Machine) {
 	ctx := within(t)
 	content := "a\x00b\xff\n" + strings.Repeat("x", 1<<20)
-	must(t, m.WriteFile(ctx, "/srv/new/folder/file", content, 0o750))
+	lab.Must(t, m.WriteFile(ctx, "/srv/new/folder/file", content, 0o750))
 	got, err := m.ReadFile(ctx, "/srv/new/folder/file")
 	if err != nil || got != content {
 		t.Errorf("read back %d bytes, error %v, want what was written", len(got), err)

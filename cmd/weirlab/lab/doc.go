@@ -127,7 +127,7 @@
 //
 // A host can be a router with an independent BGP daemon from Debian's packages, BIRD 2, FRR or GoBGP:
 //
-//	lab.RequireRouters(t)                               // before the site is opened
+//	lab.Routers.Require(t)                               // before the site is opened
 //	r := site.Router(t, "tor1", lab.FRR, config)        // its own language; StartRouter where there is no test
 //	n, err := r.Neighbour(ctx, "10.1.0.1")              // n.Established(), n.BFD, n.Accepted, n.Error
 //	paths, err := r.Paths(ctx)                          // all, for polling
@@ -157,7 +157,7 @@
 // the cache (os.UserCacheDir()/weirlab) and artifacts/ at the module's root, or $WEIR_LAB_ARTIFACTS,
 // with the logs of failed tests.
 //
-// It needs root, the Debian packages that Check lists (for routers those of CheckRouters), and Go, which
+// It needs root, the Debian packages that Check lists (for routers those of Routers.Check), and Go, which
 // builds its first processes and its peers.
 //
 // The package is independent of weir: of this module it imports only its own internal packages.

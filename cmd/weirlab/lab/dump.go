@@ -72,16 +72,13 @@ const dumpTime = 30 * time.Second
 // Dump writes the logs and the kernel state of every machine into a folder, one folder each. A
 // machine that is off has its logs there.
 func (l *Lab) Dump(folder string) error {
-	failed := make([]error, len(l.machines))
-	var all sync.WaitGroup
-	for i, m := range l.machines {
-		all.Go(func() { failed[i] = evidence{m}.dump(filepath.Join(folder, m.name)) })
-	}
-	all.Wait()
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	return errors.Join(append(failed, l.savePackets(folder))...)
+	failed := SideBySide(len(l.machines), func(i int) error {
+		return evidence{l.machines[i]}.dump(filepath.Join(folder, l.machines[i].name))
+	})
+	return errors.Join(failed, l.savePackets(folder))
 }
 
 // evidence keeps the logs and the state of a machine for the reader of a failed test.
@@ -91,7 +88,7 @@ func (m evidence) dump(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	if err := m.copyLogs(folder); err != nil {
+	if err := copyFiles(m.logPath("*.log"), folder); err != nil {
 		return fmt.Errorf("%s: copy logs: %w", m.name, err)
 	}
 	if _, err := boot(m).on(); err != nil {
@@ -108,17 +105,17 @@ func (m evidence) dump(folder string) error {
 	return nil
 }
 
-func (m evidence) copyLogs(folder string) error {
-	logs, err := filepath.Glob(m.logPath("*.log"))
+func copyFiles(pattern, folder string) error {
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		return err
 	}
-	for _, log := range logs {
-		content, err := os.ReadFile(log)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(folder, filepath.Base(log)), content, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644); err != nil {
 			return err
 		}
 	}

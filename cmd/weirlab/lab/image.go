@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -28,11 +29,11 @@ const (
 
 // debianKernel finds the kernel in the cache, or else the one this machine is installed with.
 func debianKernel() (kernelImage, error) {
-	cache, err := cacheFolder()
+	cache, err := cacheFolder(debianKernelCache)
 	if err != nil {
 		return kernelImage{}, err
 	}
-	for _, root := range []string{filepath.Join(cache, debianKernelCache), "/"} {
+	for _, root := range []string{cache, "/"} {
 		images, err := filepath.Glob(filepath.Join(root, "boot/vmlinuz-*-amd64"))
 		if err != nil {
 			return kernelImage{}, err
@@ -65,22 +66,27 @@ func FetchKernel(ctx context.Context, progress io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := runIn(ctx, progress, dir, "apt-get", "download", pkg); err != nil {
-			return err
-		}
-		debs, err := filepath.Glob(filepath.Join(dir, pkg+"_*.deb"))
-		if err != nil {
-			return err
-		}
-		if len(debs) != 1 {
-			return fmt.Errorf("apt-get download %s brought %d packages", pkg, len(debs))
-		}
-		if err := runIn(ctx, progress, dir, "dpkg", "-x", debs[0], dir); err != nil {
-			return err
-		}
-		return os.Remove(debs[0])
+		return unpackPackage(ctx, progress, dir, pkg, dir)
 	})
 	return err
+}
+
+// unpackPackage downloads a package to a folder, and unpacks it into another one.
+func unpackPackage(ctx context.Context, progress io.Writer, dir, pkg, into string) error {
+	if err := runIn(ctx, progress, dir, "apt-get", "download", pkg); err != nil {
+		// A machine that has never asked what packages there are, or long ago.
+		if err := errors.Join(runIn(ctx, progress, dir, "apt-get", "update"), runIn(ctx, progress, dir, "apt-get", "download", pkg)); err != nil {
+			return err
+		}
+	}
+	debs, err := filepath.Glob(filepath.Join(dir, pkg+"_*.deb"))
+	if err != nil {
+		return err
+	}
+	if len(debs) != 1 {
+		return fmt.Errorf("apt-get download %s brought %d packages", pkg, len(debs))
+	}
+	return errors.Join(runIn(ctx, progress, dir, "dpkg", "-x", debs[0], into), os.Remove(debs[0]))
 }
 
 func newestKernelPackage(ctx context.Context) (string, error) {
@@ -114,4 +120,61 @@ func runIn(ctx context.Context, progress io.Writer, dir, name string, args ...st
 		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
 	}
 	return nil
+}
+
+// Prometheus' own judge of rules. Its package would bring a service, so only the program
+// is taken out of it.
+const (
+	promtoolCache   = "promtool"
+	promtoolPackage = "prometheus"
+	promtoolPath    = "usr/bin/promtool"
+)
+
+// Promtool gives the path of promtool: this machine's own, or the cache's.
+func Promtool() (string, error) {
+	if path := findProgram("promtool"); path != "" {
+		return path, nil
+	}
+	folder, err := cacheWith(promtoolCache, promtoolPath)
+	if err != nil {
+		return "", errors.New("promtool is not here: weirlab install fetches it")
+	}
+	return filepath.Join(folder, promtoolPath), nil
+}
+
+// FetchPromtool puts promtool into the cache, with apt-get, unless there is one. What
+// output of the tools goes to progress.
+func FetchPromtool(ctx context.Context, progress io.Writer) error {
+	if _, err := Promtool(); err == nil {
+		return nil
+	}
+	_, err := cached(promtoolCache, func(dir string) error {
+		whole := filepath.Join(dir, "whole")
+		if err := unpackPackage(ctx, progress, dir, promtoolPackage, whole); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, promtoolPath)), 0o755); err != nil {
+			return err
+		}
+		if err := os.Rename(filepath.Join(whole, promtoolPath), filepath.Join(dir, promtoolPath)); err != nil {
+			return err
+		}
+		return os.RemoveAll(whole)
+	})
+	return err
+}
+
+// RequirePromtool gives the path of promtool to a test, which is skipped without, or
+// fails, as Require has it.
+func RequirePromtool(t testing.TB) string {
+	t.Helper()
+	path, err := Promtool()
+	skipFor(t, err)
+	return path
+}
+
+// CheckPromtool returns the reason why there is no promtool.
+func CheckPromtool() error {
+	_, err := Promtool()
+	return err
 }

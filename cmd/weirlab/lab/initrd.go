@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,25 +13,11 @@ import (
 // initrdConfig is where the first process of a qemu box finds its Config.
 const initrdConfig = "/machine.json"
 
-// initrd is an initial RAM file system in the making: our own program as /init, modules, the Config.
-type initrd struct {
-	program string
-	modules []string
-}
+// insideInitrd is the name of a module file there.
+func insideInitrd(module string) string { return "modules/" + filepath.Base(module) }
 
-func newInitrd(program string) *initrd { return &initrd{program: program} }
-
-// addModules takes module files in and returns their names inside, in the same order.
-func (r *initrd) addModules(files []string) []string {
-	var names []string
-	for _, file := range files {
-		r.modules = append(r.modules, file)
-		names = append(names, "/modules/"+filepath.Base(file))
-	}
-	return names
-}
-
-func (r *initrd) write(path string, c inside.Config) error {
+// writeInitrd writes an initial RAM file system: our own program as /init, modules, the Config.
+func writeInitrd(path, program string, modules []string, c inside.Config) error {
 	config, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -45,10 +30,10 @@ func (r *initrd) write(path string, c inside.Config) error {
 	archive := &cpio{to: file}
 	archive.add("machine.json", 0o100644, config)
 	archive.add("modules", 0o040755, nil)
-	for _, module := range r.modules {
-		archive.addFile("modules/"+filepath.Base(module), module)
+	for _, module := range modules {
+		archive.addFile(insideInitrd(module), module)
 	}
-	archive.addFile("init", r.program)
+	archive.addFile("init", program)
 	archive.add("TRAILER!!!", 0, nil)
 	return archive.err
 }
@@ -75,21 +60,13 @@ func (a *cpio) add(name string, mode int, content []byte) {
 		return
 	}
 	a.number++
-	var entry bytes.Buffer
-	entry.WriteString("070701")
-	fields := []int{a.number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0}
-	for _, field := range fields {
-		fmt.Fprintf(&entry, "%08x", field)
+	entry := []byte("070701")
+	for _, field := range []int{a.number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0} {
+		entry = fmt.Appendf(entry, "%08x", field)
 	}
-	entry.WriteString(name + "\x00")
-	fill(&entry)
-	entry.Write(content)
-	fill(&entry)
-	_, a.err = a.to.Write(entry.Bytes())
-}
-
-func fill(entry *bytes.Buffer) {
-	for entry.Len()%4 != 0 {
-		entry.WriteByte(0)
+	for _, part := range [][]byte{[]byte(name + "\x00"), content} {
+		entry = append(entry, part...)
+		entry = append(entry, make([]byte, -len(entry)&3)...)
 	}
+	_, a.err = a.to.Write(entry)
 }

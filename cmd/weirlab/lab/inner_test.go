@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -66,8 +67,8 @@ func TestRequired(t *testing.T) {
 func TestCachedOnce(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	cache, err := cacheFolder()
-	must(t, err)
-	must(t, os.MkdirAll(filepath.Join(cache, "thing.unfinished/half"), 0o755))
+	Must(t, err)
+	Must(t, os.MkdirAll(filepath.Join(cache, "thing.unfinished/half"), 0o755))
 	var made atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
@@ -108,12 +109,12 @@ func TestHostKernelBox(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	l, err := Open(ctx, Site{NoIPVS: true, Boxes: []Box{{Name: "box1", Kernel: HostKernel, Nets: Nets{"front": "10.1.0.1/24"}}}})
-	must(t, err)
+	Must(t, err)
 	defer l.Close()
 	box := l.Box("box1")
-	must(t, box.WriteFile(ctx, "/etc/weir/kept", "content", 0o600))
+	Must(t, box.WriteFile(ctx, "/etc/weir/kept", "content", 0o600))
 	box.PowerCut()
-	must(t, box.Boot(ctx))
+	Must(t, box.Boot(ctx))
 	if content, err := box.ReadFile(ctx, "/etc/weir/kept"); content != "content" || err != nil {
 		t.Errorf("kept file: %q, %v", content, err)
 	}
@@ -128,7 +129,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	before := openFiles(t)
 	for range 3 {
 		l, err := Open(t.Context(), Site{Hosts: []Host{{Name: "a", Nets: Nets{"front": ""}}, {Name: "b"}}})
-		must(t, err)
+		Must(t, err)
 		if _, err := l.Host("a").Start("sleep", "1000"); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +148,7 @@ func TestCloseEndsEverything(t *testing.T) {
 func openFiles(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
+	Must(t, err)
 	return len(entries)
 }
 
@@ -157,19 +158,77 @@ func TestServicesAreForbidden(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policy-rc.d")
 	allow, err := forbidServices(file)
-	must(t, err)
+	Must(t, err)
 	var exit *exec.ExitError
 	if err := exec.Command(file, "bird", "start").Run(); !errors.As(err, &exit) || exit.ExitCode() != 101 {
 		t.Errorf("asked whether bird may start: %v, want exit code 101, which forbids it", err)
 	}
 	others, err := forbidServices(file)
-	must(t, err)
-	must(t, others())
+	Must(t, err)
+	Must(t, others())
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("what was there before was taken away: %v", err)
 	}
-	must(t, allow())
+	Must(t, allow())
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is still there: %v", err)
+	}
+}
+
+func TestReadAnswer(t *testing.T) {
+	for _, tc := range []struct{ name, text, want, wantErr string }{
+		{"all", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", "{}", ""},
+		{"in chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "{}", ""},
+		{"cut", "HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n{}", "", "unexpected EOF"},
+		{"nothing", "", "", "unexpected EOF"},
+		{"another status", "HTTP/1.0 404 Not Found\r\n\r\nno such document\n", "", "404 Not Found: no such document"},
+	} {
+		got, err := readAnswer(strings.NewReader(tc.text))
+		if got != tc.want || (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+			t.Errorf("%s: %q, %v; want %q, %q", tc.name, got, err, tc.want, tc.wantErr)
+		}
+	}
+}
+
+func TestABoxWithSystemdIsAMachineOfItsOwn(t *testing.T) {
+	RequireSystemd(t)
+	site := Start(t, Site{
+		Hosts: []Host{{Name: "client", Nets: Nets{"front": "10.1.0.2/24"}}},
+		Boxes: []Box{{Name: "box1", Systemd: true, Nets: Nets{"front": "10.1.0.1/24"}}},
+	})
+	box := site.Box("box1")
+	Must(t, box.AwaitSystemd(t.Context()))
+	if init := box.Must(t, "cat", "/proc/1/comm"); init != "systemd\n" {
+		t.Errorf("process 1 is %q", init)
+	}
+	if failed := box.Must(t, "systemctl", "--failed", "--no-legend"); failed != "" {
+		t.Errorf("units that failed: %s", failed)
+	}
+	if _, err := site.Host("client").DialContext(t.Context(), "tcp", "10.1.0.1:9"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a client is not answered: %v", err)
+	}
+	Must(t, box.WriteFile(t.Context(), "/etc/weir/kept", "yes", 0o644))
+
+	box.Must(t, "systemctl", "reboot")
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		_, err := box.Run(t.Context(), "true")
+		if errors.Is(err, ErrPowerLost) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it does not go down: %v", err)
+		}
+	}
+	Must(t, box.Boot(t.Context()))
+	Must(t, box.AwaitSystemd(t.Context()))
+	if kept, err := box.ReadFile(t.Context(), "/etc/weir/kept"); err != nil || strings.TrimSpace(kept) != "yes" {
+		t.Errorf("kept is %q, %v", kept, err)
+	}
+}
+
+func TestSystemdIsForUserModeLinux(t *testing.T) {
+	_, err := Open(t.Context(), Site{Boxes: []Box{{Name: "box1", Kernel: Qemu, Systemd: true}}})
+	if err == nil || !strings.Contains(err.Error(), "user-mode Linux") {
+		t.Errorf("%v", err)
 	}
 }

@@ -35,11 +35,11 @@ func startKeeper() (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := cacheFolder()
+	work, err := cacheFolder("work")
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper{program: program, inner: filepath.Join(cache, "work")}
+	k := &keeper{program: program, inner: work}
 	k.cmd = exec.Command(program, "keeper", k.inner)
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,

@@ -101,6 +101,11 @@ func (m boot) uml(c inside.Config) (agent.Request, inside.Config, error) {
 	for i, card := range append([]card{m.managementCard()}, m.cards...) {
 		args = append(args, fmt.Sprintf("vec%d:transport=tap,ifname=%s,depth=128,gro=1,mac=%s", i, card.port, card.mac))
 	}
+	if m.systemd {
+		for _, unit := range idle {
+			args = append(args, "systemd.mask="+unit+".service") // kernel-command-line(7)
+		}
+	}
 	args = append(append(args, k.options...), m.configVariable(), "machine")
 	return agent.Request{Op: agent.Run, Args: args, Env: k.environment()}, c, nil
 }

@@ -69,9 +69,7 @@ var defaultServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), 
 func (l *Lab) Kube(t testing.TB, host string, o KubeOptions) *Kube {
 	t.Helper()
 	k, err := StartKube(t.Context(), l.Host(host), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return k
 }
 
@@ -238,13 +236,13 @@ func (k *Kube) Do(ctx context.Context, user, method, path, body string) (status 
 	return resp.StatusCode, string(text), nil
 }
 
-// want is Do as admin; any status but 2xx is an error.
-func (k *Kube) want(ctx context.Context, method, path, body string) error {
+// Ask is Do as admin; any status but 2xx is an error.
+func (k *Kube) Ask(ctx context.Context, method, path, body string) (answer string, err error) {
 	status, answer, err := k.Do(ctx, KubeAdmin, method, path, body)
 	if err == nil && status/100 != 2 {
 		err = fmt.Errorf("%s %s: status %d: %s", method, path, status, answer)
 	}
-	return err
+	return answer, err
 }
 
 const (

@@ -47,7 +47,7 @@ func makeService(t *testing.T, k *lab.Kube, name string) (ips []string) {
 	}
 	text := call(t, k, 201, lab.KubeAdmin, "POST", services, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Service",
 		"metadata": {"name": %q}, "spec": {"ipFamilyPolicy": "RequireDualStack", "type": "LoadBalancer", "ports": [{"port": 80}]}}`, name))
-	must(t, json.Unmarshal([]byte(text), &svc))
+	lab.Must(t, json.Unmarshal([]byte(text), &svc))
 	return svc.Spec.ClusterIPs
 }
 
@@ -55,7 +55,7 @@ func makeService(t *testing.T, k *lab.Kube, name string) (ips []string) {
 func call(t *testing.T, k *lab.Kube, want int, user, method, path, body string) string {
 	t.Helper()
 	status, answer, err := k.Do(within(t), user, method, path, body)
-	must(t, err)
+	lab.Must(t, err)
 	if status != want {
 		t.Fatalf("%s %s by %s: status %d, want %d: %s", method, path, user, status, want, answer)
 	}
@@ -118,7 +118,7 @@ func allowed(t *testing.T, k *lab.Kube, user string) {
 // isReached uses the kubeconfig's address, certificate and token with a client of others.
 func isReached(t *testing.T, site *lab.Lab, k *lab.Kube) {
 	client := site.Host("client")
-	must(t, client.WriteFile(within(t), "/root/ca.crt", string(k.CA()), 0o644))
+	lab.Must(t, client.WriteFile(within(t), "/root/ca.crt", string(k.CA()), 0o644))
 	for _, url := range []string{k.URL(), "https://[fd01::5]:6443"} {
 		out := client.Must(t, "curl", "-sf", "--cacert", "/root/ca.crt", "-H", "Authorization: Bearer "+k.Token("operator"), url+services+"/first")
 		if !strings.Contains(out, `"clusterIP"`) {
@@ -159,13 +159,13 @@ func keepsThroughRestart(t *testing.T, k *lab.Kube) {
 }
 
 func hangs(t *testing.T, k *lab.Kube) {
-	must(t, k.Freeze())
+	lab.Must(t, k.Freeze())
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, answer, err := k.Do(short, lab.KubeAdmin, "GET", services, ""); err == nil {
 		t.Errorf("a frozen API server answers: %s", answer)
 	}
-	must(t, k.Thaw())
+	lab.Must(t, k.Thaw())
 	call(t, k, 200, lab.KubeAdmin, "GET", services, "")
 }
 
@@ -173,10 +173,10 @@ func expires(t *testing.T, k *lab.Kube) {
 	var list struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	must(t, json.Unmarshal([]byte(call(t, k, 200, lab.KubeAdmin, "GET", services, "")), &list))
+	lab.Must(t, json.Unmarshal([]byte(call(t, k, 200, lab.KubeAdmin, "GET", services, "")), &list))
 	makeService(t, k, "second")
-	must(t, k.Compact(within(t)))
-	must(t, k.Restart(within(t)))
+	lab.Must(t, k.Compact(within(t)))
+	lab.Must(t, k.Restart(within(t)))
 	watch := services + "?watch=1&timeoutSeconds=5&resourceVersion=" + list.Metadata.ResourceVersion
 	status, answer, err := k.Do(within(t), lab.KubeAdmin, "GET", watch, "")
 	if err != nil || status != 410 && !strings.Contains(answer, `"code":410`) {
@@ -186,11 +186,11 @@ func expires(t *testing.T, k *lab.Kube) {
 
 func restores(t *testing.T, k *lab.Kube) {
 	older, err := k.Snapshot(within(t))
-	must(t, err)
+	lab.Must(t, err)
 	for round := range 2 {
 		makeService(t, k, "later")
 		call(t, k, 200, lab.KubeAdmin, "DELETE", services+"/first", "")
-		must(t, k.Restore(within(t), older))
+		lab.Must(t, k.Restore(within(t), older))
 		call(t, k, 200, lab.KubeAdmin, "GET", services+"/first", "")
 		call(t, k, 404, lab.KubeAdmin, "GET", services+"/later", "")
 		t.Logf("round %d: as it was", round+1)
@@ -213,7 +213,7 @@ func loads(t *testing.T, k *lab.Kube) {
 			"metadata": {%s, "labels": {"kubernetes.io/service-name": "many-%d"}}, "endpoints": [{"addresses": ["10.2.0.11"]}]}`, meta, i)
 	}
 	begin := time.Now()
-	must(t, k.Load(within(t), objects))
+	lab.Must(t, k.Load(within(t), objects))
 	var heard int
 	for heard < many {
 		text := call(t, k, 200, lab.KubeAdmin, "GET", services, "")

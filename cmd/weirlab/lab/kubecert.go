@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -25,36 +26,23 @@ type credentials struct {
 func newCredentials(addrs []netip.Addr, names []string) (credentials, error) {
 	root := certificate("weirlab")
 	root.IsCA, root.BasicConstraintsValid, root.KeyUsage = true, true, x509.KeyUsageCertSign
-	rootKey, err := newKey()
-	if err != nil {
-		return credentials{}, err
-	}
 	leaf := certificate("kube-apiserver")
 	leaf.KeyUsage, leaf.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	leaf.DNSNames = names
 	for _, addr := range addrs {
 		leaf.IPAddresses = append(leaf.IPAddresses, net.IP(addr.AsSlice()))
 	}
-	leafKey, err := newKey()
-	if err != nil {
-		return credentials{}, err
-	}
-	signing, err := newKey()
-	if err != nil {
-		return credentials{}, err
-	}
 	var c credentials
-	if c.ca, err = sign(root, root, rootKey, rootKey); err != nil {
-		return credentials{}, err
+	rootKey, _, err1 := newKey()
+	leafKey, key, err2 := newKey()
+	_, signing, err3 := newKey()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return c, err
 	}
-	if c.cert, err = sign(leaf, root, leafKey, rootKey); err != nil {
-		return credentials{}, err
-	}
-	if c.key, err = keyPEM(leafKey); err != nil {
-		return credentials{}, err
-	}
-	c.signing, err = keyPEM(signing)
-	return c, err
+	c.key, c.signing = key, signing
+	c.ca, err1 = sign(root, root, rootKey, rootKey)
+	c.cert, err2 = sign(leaf, root, leafKey, rootKey)
+	return c, errors.Join(err1, err2)
 }
 
 // certificate is valid for longer than any lab lives, and from yesterday on: a box may have a clock of
@@ -69,7 +57,15 @@ func certificate(name string) *x509.Certificate {
 	}
 }
 
-func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+// newKey makes a key, and returns it in PEM, too.
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
+}
 
 func sign(cert, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
@@ -77,12 +73,4 @@ func sign(cert, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]b
 		return nil, fmt.Errorf("certificate of %s: %w", cert.Subject.CommonName, err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
-}
-
-func keyPEM(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
 }

@@ -26,12 +26,15 @@ func (k *Kube) Start(ctx context.Context) error {
 	if k.server != nil && !k.server.ended() {
 		return fmt.Errorf("%s: start: it runs", k.server.what)
 	}
-	k.server, err = k.m.Start(append([]string{program}, apiServer{k}.flags()...)...)
+	k.server, err = k.m.Launch(Command{Args: append([]string{program}, apiServer{k}.flags()...), Env: []string{lazyGC}})
 	if err != nil {
 		return err
 	}
 	return k.AwaitReady(ctx)
 }
+
+// lazyGC has a process of the API collect garbage seldom: the memory is there, and a processor is short.
+const lazyGC = "GOGC=400"
 
 // AwaitReady waits until the API server is healthy, the namespace default and the Service
 // default/kubernetes are there, and ClusterIPs and NodePorts can be had.
@@ -39,13 +42,13 @@ func (k *Kube) AwaitReady(ctx context.Context) error {
 	const probe = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "weirlab-asks"},
 		"spec": {"type": "NodePort", "ipFamilyPolicy": "PreferDualStack", "ports": [{"port": 80}]}}`
 	return ready(ctx, k.server, kubeBeat, func(ctx context.Context) error {
-		if err := k.want(ctx, http.MethodGet, "/readyz", ""); err != nil {
-			return err
+		const services = "/api/v1/namespaces/default/services"
+		for _, ask := range [][3]string{{"GET", "/readyz"}, {"GET", services + "/kubernetes"}, {"POST", services + "?dryRun=All", probe}} {
+			if _, err := k.Ask(ctx, ask[0], ask[1], ask[2]); err != nil {
+				return err
+			}
 		}
-		if err := k.want(ctx, http.MethodGet, "/api/v1/namespaces/default/services/kubernetes", ""); err != nil {
-			return err
-		}
-		return k.want(ctx, http.MethodPost, "/api/v1/namespaces/default/services?dryRun=All", probe)
+		return nil
 	})
 }
 
@@ -170,11 +173,13 @@ func (k etcdServer) startEtcd(ctx context.Context) error {
 		return err
 	}
 	const peer = "http://127.0.0.1:2380"
-	k.etcd, err = k.m.Start(program, "--name=lab", "--data-dir="+etcdFolder, "--log-level=warn",
-		"--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
-		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=lab="+peer,
+	k.etcd, err = k.m.Launch(Command{Env: []string{lazyGC}, Args: []string{program,
+		"--name=lab", "--data-dir=" + etcdFolder, "--log-level=warn",
+		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=lab=" + peer,
 		// It is in memory and has no peers: nothing to sync, no election to wait for.
-		"--unsafe-no-fsync", "--heartbeat-interval=20", "--election-timeout=200")
+		"--unsafe-no-fsync", "--heartbeat-interval=20", "--election-timeout=200",
+	}})
 	if err != nil {
 		return err
 	}

@@ -65,11 +65,7 @@ func CheckPeers() error {
 	if err != nil {
 		return err
 	}
-	cache, err := cacheFolder()
-	if err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(cache, source.cached)); err != nil {
+	if _, err := cacheWith(source.cached, Etcd); err != nil {
 		return fmt.Errorf("%s are not built: go run weir/cmd/weirlab install", strings.Join(peers, ", "))
 	}
 	return nil
@@ -81,7 +77,7 @@ func buildPeers(ctx context.Context, progress io.Writer) (string, error) {
 		return "", err
 	}
 	return cached(source.cached, func(dir string) error {
-		forgetPeers(filepath.Dir(dir))
+		forgetUnused(filepath.Join(filepath.Dir(dir), peersPrefix+"*"), peersRemembered)
 		if err := compilePeers(ctx, source, dir, progress); err != nil {
 			return err
 		}
@@ -125,16 +121,6 @@ func findPeersSource() (peersSource, error) {
 
 // kubernetesVersion is in a line of go.mod, but not of go.sum.
 var kubernetesVersion = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v\S+)`)
-
-// forgetPeers removes programs of other versions that were not used for long.
-func forgetPeers(cache string) {
-	old, _ := filepath.Glob(filepath.Join(cache, peersPrefix+"*")) // the pattern is a good one
-	for _, path := range old {
-		if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > peersRemembered {
-			_ = os.RemoveAll(path) // what stays now goes another time
-		}
-	}
-}
 
 // compilePeers runs one go build for all of them, and reports its progress.
 func compilePeers(ctx context.Context, source peersSource, dir string, progress io.Writer) error {

@@ -3,11 +3,13 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -52,7 +54,7 @@ func (k *Kube) StartProxy(ctx context.Context, box *Machine, o ProxyOptions) (*P
 		return nil, err
 	}
 	const beat = 200 * time.Millisecond // the box has one processor, and kube-proxy needs it
-	return p, ready(ctx, p.Proc, beat, p.Synced)
+	return p, ready(ctx, p.Proc, beat, p.upToDate)
 }
 
 // LaunchProxy makes the box a node and starts kube-proxy on it.
@@ -149,17 +151,47 @@ func (k *Kube) AddNode(ctx context.Context, m *Machine) error {
 // Synced is nil when kube-proxy has ended its first sync in both families. Its healthz is fine before
 // that.
 func (p *Proxy) Synced(ctx context.Context) error {
-	out, err := p.m.Run(ctx, p.inside("curl", "-sf", "http://"+proxyMetrics+"/metrics")...)
+	_, err := p.syncs(ctx)
+	return err
+}
+
+// upToDate is nil when no sync is queued and the last one is not recent. kube-proxy learns the zone of its Node beside the
+// first sync, and ignores hints until the second one, which comes a second later at the earliest.
+func (p *Proxy) upToDate(ctx context.Context) error {
+	const calm = 3 * time.Second
+	at, err := p.syncs(ctx)
 	if err != nil {
 		return err
 	}
-	if n := len(lastSync.FindAllString(out.Stdout, -1)); n < 2 {
-		return fmt.Errorf("%d of 2 families synced", n)
+	for _, family := range []string{"IPv4", "IPv6"} {
+		last := time.UnixMilli(int64(at[family] * 1000))
+		if queued := at["queued_"+family]; queued == 0 || queued > at[family] || time.Since(last) < calm {
+			return fmt.Errorf("a sync of %s is queued, or was at %s", family, last)
+		}
 	}
 	return nil
 }
 
-var lastSync = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv[46]"\} [1-9]`)
+// syncs returns the times of the last syncs by family, "IPv4" or "IPv6", and those at which one was queued last, as
+// "queued_IPv4". The unit is seconds since 1970.
+func (p *Proxy) syncs(ctx context.Context) (map[string]float64, error) {
+	out, err := p.m.Run(ctx, p.inside("curl", "-sf", "http://"+proxyMetrics+"/metrics")...)
+	if err != nil {
+		return nil, err
+	}
+	at := map[string]float64{}
+	for _, m := range lastSync.FindAllStringSubmatch(out.Stdout, -1) {
+		if at[m[1]+m[2]], err = strconv.ParseFloat(m[3], 64); err != nil {
+			return nil, err
+		}
+	}
+	if at["IPv4"] == 0 || at["IPv6"] == 0 {
+		return nil, errors.New("the first sync of both families has not ended")
+	}
+	return at, nil
+}
+
+var lastSync = regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_(queued_)?timestamp_seconds\{ip_family="(IPv[46])"\} (\S+)$`)
 
 // Cleanup ends kube-proxy and has it take out of the kernel what it put there, by its own --cleanup.
 // That fails over chains which others that it removes later still refer to, and is run again then. What

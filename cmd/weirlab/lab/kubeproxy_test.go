@@ -16,6 +16,7 @@ import (
 // A Service that is made through the API is served by kube-proxy on the box, in both of its modes on the
 // same kernel, and its cleanup takes it away.
 func TestKubeProxyOnABox(t *testing.T) {
+	soakOnly(t, "TestConformanceShort, TestDifferential and TestBenchShort have kube-proxy on a box; only its cleanup is not judged there")
 	site := lab.Start(t, lab.Site{
 		Hosts: []lab.Host{
 			{Name: "client", Nets: lab.Nets{"front": "10.1.0.2/24 fd01::2/64"}, Routes: []string{"default via 10.1.0.1", "default via fd01::1"}},
@@ -27,9 +28,7 @@ func TestKubeProxyOnABox(t *testing.T) {
 	})
 	k := site.Kube(t, "api", lab.KubeOptions{})
 	for _, name := range []string{"web1", "web2"} {
-		l, err := site.Host(name).Listen("tcp", ":8080")
-		must(t, err)
-		defer props.Serve(l, props.Named(name))()
+		serveName(t, site.Host(name), ":8080")
 	}
 	vips := makeService(t, k, "web")
 	for _, family := range []struct{ name, web string }{{"IPv4", "10.2.0.1%d"}, {"IPv6", "fd02::1%d"}} {
@@ -48,7 +47,7 @@ func proxies(t *testing.T, site *lab.Lab, k *lab.Kube, mode string, vips []strin
 		Mode: mode, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd44::/64")},
 		Config: map[string]any{"ipvs": map[string]any{"scheduler": "wrr"}},
 	})
-	must(t, err)
+	lab.Must(t, err)
 	t.Logf("synced after %v; memory of kube-proxy %d MiB", time.Since(begin).Round(time.Millisecond), memoryOf(t, box, p.Proc))
 	for i, seen := range []string{"10.2.0.1", "fd02::1"} { // the client is no pod
 		vip := netip.AddrPortFrom(netip.MustParseAddr(vips[i]), 80).String()
@@ -74,7 +73,7 @@ func proxies(t *testing.T, site *lab.Lab, k *lab.Kube, mode string, vips []strin
 	if want := map[string]bool{"ipvs": mode == "ipvs", "iptables": mode == "iptables"}; !maps.Equal(has, want) {
 		t.Errorf("the kernel serves by %v, want %v", has, want)
 	}
-	must(t, p.Cleanup(within(t)))
+	lab.Must(t, p.Cleanup(within(t)))
 	left := box.Must(t, "sh", "-c", "iptables-save; ip6tables-save; ipvsadm -Sn; ip link")
 	for _, its := range []string{"KUBE-SERVICES", "KUBE-SVC-", "KUBE-POSTROUTING", "-A -t", "kube-ipvs0"} {
 		if strings.Contains(left, its) {
@@ -97,6 +96,6 @@ func makeEndpoints(t *testing.T, k *lab.Kube, service, family string, addrs ...s
 		"metadata":  map[string]any{"name": service + "-" + strings.ToLower(family), "labels": map[string]string{"kubernetes.io/service-name": service}},
 		"endpoints": endpoints, "ports": []map[string]any{{"port": 8080, "protocol": "TCP", "name": ""}},
 	})
-	must(t, err)
+	lab.Must(t, err)
 	call(t, k, 201, lab.KubeAdmin, "POST", endpointSlices, string(text))
 }

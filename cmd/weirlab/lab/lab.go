@@ -80,13 +80,18 @@ func (l *Lab) build(ctx context.Context, plans []plan) error {
 		}
 		l.machines = append(l.machines, m)
 	}
-	booted := make([]error, len(l.machines))
+	return SideBySide(len(l.machines), func(i int) error { return l.machines[i].Boot(ctx) })
+}
+
+// SideBySide calls do n times at once, and returns all errors.
+func SideBySide(n int, do func(i int) error) error {
+	failed := make([]error, n)
 	var all sync.WaitGroup
-	for i, m := range l.machines {
-		all.Go(func() { booted[i] = m.Boot(ctx) })
+	for i := range n {
+		all.Go(func() { failed[i] = do(i) })
 	}
 	all.Wait()
-	return errors.Join(booted...)
+	return errors.Join(failed...)
 }
 
 // Host returns a host of the site. It panics when the site has none of that name.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"weir/cmd/weirlab/internal/props"
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -44,32 +46,12 @@ func balanced(kernel lab.Kernel) lab.Site {
 	}
 }
 
-// serveName answers every request on the host with its name, as long as the lab lives.
-func serveName(t *testing.T, host *lab.Machine) {
+// serveName answers every request on a host with its name, as long as the test lasts.
+func serveName(t *testing.T, host *lab.Machine, port string) {
 	t.Helper()
-	l, err := host.Listen("tcp", ":80")
-	must(t, err)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, host.Name())
-	})}
-	t.Cleanup(func() { server.Close() })
-	go server.Serve(l)
-}
-
-// ask fetches a page from the host; every request is a connection of its own.
-func ask(ctx context.Context, host *lab.Machine, url string) (string, error) {
-	client := &http.Client{Transport: &http.Transport{DialContext: host.DialContext, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	answer, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	return string(body), err
+	l, err := host.Listen("tcp", port)
+	lab.Must(t, err)
+	t.Cleanup(props.Serve(l, props.Named(host.Name())))
 }
 
 const virtualServers = `
@@ -86,18 +68,18 @@ ipvsadm -a -t [2001:db8::10]:80 -r [fd02::12]:80 -m
 // balance shows that the box's IPVS spreads requests of both families over both backends.
 func balance(t *testing.T, site *lab.Lab) {
 	ctx := within(t)
-	serveName(t, site.Host("web1"))
-	serveName(t, site.Host("web2"))
+	serveName(t, site.Host("web1"), ":80")
+	serveName(t, site.Host("web2"), ":80")
 	site.Box("box1").Must(t, "sh", "-ec", virtualServers)
-	for _, url := range []string{"http://192.0.2.10/", "http://[2001:db8::10]/"} {
+	for _, vip := range []string{"192.0.2.10:80", "[2001:db8::10]:80"} {
 		seen := map[string]int{}
 		for range 10 {
-			name, err := ask(ctx, site.Host("client"), url)
-			must(t, err)
-			seen[name]++
+			a, err := props.Ask(ctx, site.Host("client").DialContext, vip)
+			lab.Must(t, err)
+			seen[a.Server]++
 		}
 		if seen["web1"] != 5 || seen["web2"] != 5 {
-			t.Errorf("%s: answers by backend %v, want 5 of each", url, seen)
+			t.Errorf("%s: answers by backend %v, want 5 of each", vip, seen)
 		}
 	}
 	carryBulk(t, site)
@@ -112,17 +94,10 @@ func balance(t *testing.T, site *lab.Lab) {
 func carryBulk(t *testing.T, site *lab.Lab) {
 	t.Helper()
 	l, err := site.Host("web1").Listen("tcp", ":5000")
-	must(t, err)
-	defer l.Close()
-	go func() {
-		conn, err := l.Accept()
-		if err == nil {
-			io.Copy(conn, conn)
-			conn.Close()
-		}
-	}()
+	lab.Must(t, err)
+	defer traffic.ServeConns(l, func(c net.Conn) { io.Copy(c, c) })()
 	conn, err := site.Host("client").DialContext(within(t), "tcp", "10.2.0.11:5000")
-	must(t, err)
+	lab.Must(t, err)
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(patience))
 	want := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)
@@ -205,13 +180,24 @@ func isPreloaded(t *testing.T, box *lab.Machine) {
 	}
 }
 
+// soakOnly skips a test, or a part of one, that is slow by nature, unless the tests soak.
+func soakOnly(t *testing.T, reason string) {
+	t.Helper()
+	if os.Getenv("WEIR_SOAK") == "" {
+		t.Skip("SKIPPED, only WEIR_SOAK runs it: " + reason)
+	}
+}
+
 func TestQemuBox(t *testing.T) {
 	start := time.Now()
 	site := lab.Start(t, balanced(lab.Qemu))
 	t.Logf("booted in %v", time.Since(start).Round(time.Millisecond))
 	box := site.Box("box1")
 	t.Run("balances both families", func(t *testing.T) { balance(t, site) })
-	t.Run("has its modules", func(t *testing.T) { isPreloaded(t, box) })
+	t.Run("has its modules", func(t *testing.T) {
+		soakOnly(t, "emulated, to use all modules takes six seconds of a processor; TestUMLBox uses those of its kernel in every run")
+		isPreloaded(t, box)
+	})
 	t.Run("iptables is nft, both are there", func(t *testing.T) {
 		for tool, want := range map[string]string{"iptables": "nf_tables", "ip6tables-legacy": "legacy"} {
 			if out := box.Must(t, tool, "-V"); !strings.Contains(out, want) {
@@ -226,9 +212,7 @@ func TestQemuBox(t *testing.T) {
 	})
 	t.Run("control survives the firewall", func(t *testing.T) { survives(t, box) })
 	t.Run("power", func(t *testing.T) {
-		if os.Getenv("WEIR_SOAK") == "" {
-			t.Skip("SKIPPED, only WEIR_SOAK runs it: emulated, a second boot takes ten seconds of a processor; TestCablesAndPower cuts that of a box in every run")
-		}
+		soakOnly(t, "emulated, a second boot takes ten seconds of a processor; TestCablesAndPower cuts that of a box in every run")
 		losesPower(t, site.Host("client"), box)
 	})
 }
@@ -279,10 +263,33 @@ func TestARunBuildsOnce(t *testing.T) {
 	}
 }
 
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+// TestTwoLabsAtOnce opens two labs with the same names and addresses side by side, and shows that each
+// sees its own only.
+func TestTwoLabsAtOnce(t *testing.T) {
+	lab.Require(t, lab.UML)
+	ctx, release, err := lab.Lease(within(t), 2)
+	lab.Must(t, err)
+	t.Cleanup(release)
+	var labs [2]*lab.Lab
+	lab.Must(t, lab.SideBySide(2, func(i int) (err error) {
+		labs[i], err = lab.Open(ctx, balanced(lab.UML))
+		return err
+	}))
+	for _, site := range labs {
+		t.Cleanup(func() { site.Close() })
+		site.Watch(t)
+	}
+	for i, site := range labs {
+		lab.Must(t, site.Box("box1").WriteFile(within(t), "/etc/weir/lab", string(rune('A'+i)), 0o644))
+	}
+	for i, site := range labs {
+		if got := site.Box("box1").Must(t, "cat", "/etc/weir/lab"); got != string(rune('A'+i)) {
+			t.Errorf("lab %d has a box of lab %q", i, got)
+		}
+		balance(t, site)
+	}
+	labs[0].Close()
+	if out := labs[1].Box("box1").Must(t, "ipvsadm", "-Ln"); !strings.Contains(out, "192.0.2.10:80") {
+		t.Errorf("the end of one lab changed the other:\n%s", out)
 	}
 }

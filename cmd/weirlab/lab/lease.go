@@ -3,7 +3,6 @@ package lab
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,20 +76,19 @@ func takeCPUs(ctx context.Context, n int) (*lease, error) {
 		return nil, err
 	}
 	n = min(n, len(allowed))
-	cache, err := cacheFolder()
+	folder, err := cacheFolder("processors")
 	if err != nil {
 		return nil, err
 	}
-	folder := filepath.Join(cache, "processors")
 	said := time.AfterFunc(10*time.Second, func() {
 		fmt.Fprintf(os.Stderr, "weirlab: waiting for %d processors that other labs of this machine use\n", n)
 	})
 	defer said.Stop()
-	first, err := lockWithin(ctx, filepath.Join(folder, "queue"))
+	next, err := lock(ctx, filepath.Join(folder, "queue"))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("wait for processors that other labs use: %w", err)
 	}
-	defer first.Close()
+	defer next()
 	for {
 		l, err := tryCPUs(folder, allowed, n)
 		if err != nil {
@@ -189,53 +187,4 @@ func allowedCPUs() ([]int, error) {
 		}
 	}
 	return cpus, nil
-}
-
-// tryLock returns the locked file, or nil if another has it.
-func tryLock(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		return file, nil
-	}
-	file.Close()
-	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("lock %s: %w", path, err)
-}
-
-// lockWithin waits for a lock as long as ctx lasts.
-func lockWithin(ctx context.Context, path string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	locked := make(chan error, 1)
-	go func() {
-		for {
-			err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-			if !errors.Is(err, unix.EINTR) {
-				locked <- err
-				return
-			}
-		}
-	}()
-	select {
-	case err := <-locked:
-		if err != nil {
-			file.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		return file, nil
-	case <-ctx.Done():
-		go func() { <-locked; file.Close() }() //nolint:errcheck // its turn comes, and goes to the next
-		return nil, fmt.Errorf("wait for processors that other labs use: %w", ctx.Err())
-	}
 }

@@ -33,7 +33,7 @@ func TestPlayRole(t *testing.T) {
 func play(t *testing.T, part string, env ...string) *exec.Cmd {
 	t.Helper()
 	binary, err := os.Executable()
-	must(t, err)
+	lab.Must(t, err)
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestPlayRole$", "-test.v")
 	cmd.Env = append(append(os.Environ(), role+"="+part), env...)
 	return cmd
@@ -57,8 +57,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	temp := t.TempDir()
 	cmd := play(t, "hold", "TMPDIR="+temp)
 	stdout, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	lab.Must(t, err)
+	lab.Must(t, cmd.Start())
 	waitForLine(t, bufio.NewScanner(stdout), "holding")
 	processes := descendants(t, cmd.Process.Pid)
 	if len(processes) < 10 {
@@ -77,7 +77,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		t.Errorf("temporary files are left: %v", left)
 	}
 	cache, err := os.UserCacheDir()
-	must(t, err)
+	lab.Must(t, err)
 	work := filepath.Join(cache, "weirlab/work")
 	if left := contentOf(t, work); len(left) > 0 {
 		t.Errorf("the work folder is not empty outside of the lab: %v", left)
@@ -116,7 +116,7 @@ func descendants(t *testing.T, pid int) []process {
 		parent := parents[0]
 		parents = parents[1:]
 		stats, err := filepath.Glob("/proc/[0-9]*/stat")
-		must(t, err)
+		lab.Must(t, err)
 		for _, stat := range stats {
 			child := filepath.Base(filepath.Dir(stat))
 			fields := statOf(child)
@@ -176,10 +176,10 @@ func inNamespaces(pid string) []string {
 func uptime(t *testing.T) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/uptime")
-	must(t, err)
+	lab.Must(t, err)
 	var seconds float64
 	_, err = fmt.Sscan(string(text), &seconds)
-	must(t, err)
+	lab.Must(t, err)
 	return seconds * 100
 }
 
@@ -225,10 +225,59 @@ func waitGone(t *testing.T, what string, left func() []string) {
 func contentOf(t *testing.T, folder string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
-	must(t, err)
+	lab.Must(t, err)
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name())
 	}
 	return names
+}
+
+// failWithLab is a test that fails with a lab that has a box without power.
+func failWithLab(t *testing.T) {
+	wish := oneOfEach()
+	wish.Boxes = append(wish.Boxes, lab.Box{Name: "box2"})
+	site := lab.Start(t, wish)
+	p, err := site.Box("box1").Start("sh", "-c", "echo the daemon says something; ipvsadm -A -t 192.0.2.1:80")
+	lab.Must(t, err)
+	if code, err := p.Wait(within(t)); code != 0 || err != nil {
+		t.Fatalf("%d, %v, %s", code, err, p.Output())
+	}
+	site.Box("box2").PowerCut()
+	t.Error("this is to fail")
+}
+
+// TestFailureKeepsEverything runs a failing test in a process of its own and checks what it leaves.
+func TestFailureKeepsEverything(t *testing.T) {
+	lab.Require(t, lab.UML)
+	folder := t.TempDir()
+	out, err := play(t, "fail", "WEIR_LAB_ARTIFACTS="+folder, lab.PacketsVariable+"=1").CombinedOutput()
+	if err == nil {
+		t.Fatalf("the child did not fail:\n%s", out)
+	}
+	kept, err := filepath.Glob(filepath.Join(folder, "TestPlayRole-*"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("folders %v, %v, want one; the child said:\n%s", kept, err, out)
+	}
+	if !strings.Contains(string(out), kept[0]) {
+		t.Errorf("the folder's name %s is not printed:\n%s", kept[0], out)
+	}
+	if packets, err := filepath.Glob(filepath.Join(kept[0], "*.pcap*")); err != nil || len(packets) == 0 {
+		t.Errorf("no packets were kept (%v)", err)
+	}
+	for file, want := range map[string]string{
+		"box1/console.log":    "weirlab: ready",
+		"box1/sh.log":         "the daemon says something",
+		"box1/ipvsadm.txt":    "TCP  192.0.2.1:80 wlc",
+		"box1/iptables.txt":   "iptables-save",
+		"box1/addresses.txt":  "inet 10.1.0.1/24",
+		"box1/dmesg.txt":      "Linux version",
+		"box2/console.log":    "weirlab: ready",
+		"host1/addresses.txt": "inet 10.1.0.2/24",
+	} {
+		text, err := os.ReadFile(filepath.Join(kept[0], file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q (%v):\n%s", file, want, err, text)
+		}
+	}
 }

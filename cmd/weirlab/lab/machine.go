@@ -1,11 +1,14 @@
 package lab
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,20 +100,11 @@ func (m *Machine) Launch(c Command) (*Proc, error) {
 		return nil, err
 	}
 	what := fmt.Sprintf("%s: %s", m.name, c.Log)
-	conn, err := on.dial(on.ctx)
+	p, err := m.lab.launch(on.ctx, on.ctx, on.dial, what, c.request(), evidence{m}.newLog(c.Log))
 	if err != nil {
 		return nil, fmt.Errorf("%s: start: %w", what, err)
 	}
-	call, err := agent.Begin(on.ctx, conn, c.request())
-	if err != nil {
-		return nil, fmt.Errorf("%s: start: %w", what, err)
-	}
-	log, err := createLog(evidence{m}.newLog(c.Log))
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return follow(what, call, log, &m.lab.procs), nil
+	return p, nil
 }
 
 // WriteFile writes a file on the machine, making its folders. In memory, unless it is in a folder
@@ -182,3 +176,41 @@ func (m evidence) newLog(name string) string {
 }
 
 func (m evidence) logPath(file string) string { return m.lab.keeper.path(m.name, "log", file) }
+
+// Get asks an HTTP server of a machine for a path, and returns its answer. The network is "tcp" or "unix".
+// No program is started: the start of one takes a box a tenth of a second.
+func Get(ctx context.Context, m *Machine, network, address, path string) (string, error) {
+	what := fmt.Sprintf("%s: get %s of %s", m.name, path, address)
+	host := address
+	if network == "unix" {
+		host = "localhost"
+	}
+	request := fmt.Sprintf("GET %s HTTP/1.0\r\nHost: %s\r\n\r\n", path, host)
+	var text bytes.Buffer
+	req := agent.Request{Op: agent.Exchange, Args: []string{network, address}, Data: []byte(request)}
+	if _, err := m.ask(ctx, req, &text, &bytes.Buffer{}); err != nil {
+		return "", fmt.Errorf("%s: %w", what, err)
+	}
+	body, err := readAnswer(&text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", what, err)
+	}
+	return body, nil
+}
+
+// readAnswer reads a whole answer of HTTP. One with another status than 200 is an error.
+func readAnswer(text io.Reader) (string, error) {
+	response, err := http.ReadResponse(bufio.NewReader(text), nil)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", err
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", response.Status, bytes.TrimSpace(body))
+	}
+	return string(body), nil
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -48,30 +50,49 @@ func DialShared(ctx context.Context, m *Machine, network string, local net.Addr,
 	return dialOn(ctx, m, net.Dialer{LocalAddr: local, Control: reuse}, network, address)
 }
 
-func dialOn(ctx context.Context, m *Machine, d net.Dialer, network, address string) (conn net.Conn, err error) {
-	err = m.Do(func() (err error) {
-		conn, err = d.DialContext(ctx, network, address)
-		return err
-	})
-	return conn, err
+func dialOn(ctx context.Context, m *Machine, d net.Dialer, network, address string) (net.Conn, error) {
+	return opened(m, func() (net.Conn, error) { return d.DialContext(ctx, network, address) })
 }
 
 // Listen listens on the host.
 func (m *Machine) Listen(network, address string) (net.Listener, error) {
-	var l net.Listener
-	err := m.Do(func() (err error) {
-		l, err = net.Listen(network, address)
-		return err
-	})
-	return l, err
+	return opened(m, func() (net.Listener, error) { return net.Listen(network, address) })
 }
 
 // ListenPacket listens for datagrams on the host.
 func (m *Machine) ListenPacket(network, address string) (net.PacketConn, error) {
-	var c net.PacketConn
-	err := m.Do(func() (err error) {
-		c, err = net.ListenPacket(network, address)
+	return opened(m, func() (net.PacketConn, error) { return net.ListenPacket(network, address) })
+}
+
+// opened opens a socket on the host.
+func opened[T any](m *Machine, open func() (T, error)) (socket T, err error) {
+	err = m.Do(func() (err error) {
+		socket, err = open()
 		return err
 	})
-	return c, err
+	return socket, err
+}
+
+// enter calls do with the calling goroutine in a network namespace. Goroutines that do starts are not
+// in it; sockets it opens stay in it for good.
+func enter(namespace *os.File, do func() error) error {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer home.Close()
+	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	// Deferred, as do may end the goroutine (t.Fatal). A thread that cannot return to its namespace is not unlocked:
+	// it ends with the goroutine.
+	defer func() {
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+	}()
+	return do()
 }

@@ -24,9 +24,7 @@ func Package(t testing.TB, version string) string {
 	weir := Build(t, "weir/cmd/weir")
 	root := moduleRoot()
 	sum, err := sumOf(version, weir, root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	dir, err := cached(filepath.Join("bin", "packages-"+sum), func(dir string) error {
 		pack := exec.Command("make", "-s", "-C", root, "package", "PACKAGES=amd64.deb", "DIST="+dir, "PACKAGE_VERSION="+version, "DEB_COMPRESSION=none")
 		if out, err := pack.CombinedOutput(); err != nil {
@@ -34,10 +32,8 @@ func Package(t testing.TB, version string) string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(dir, time.Time{}, time.Now()); err != nil { // for forgetOld
+	Must(t, err)
+	if err := os.Chtimes(dir, time.Time{}, time.Now()); err != nil { // for forgetUnused
 		t.Fatal(err)
 	}
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -48,22 +47,14 @@ func (l *Lab) record(ctx context.Context, plans []plan) error {
 }
 
 func (l *Lab) recordNetwork(ctx context.Context, network string) (recorder, error) {
-	conn, err := l.keeper.dial(ctx)
-	if err != nil {
-		return recorder{}, err
-	}
-	call, err := agent.Begin(l.ctx, conn, agent.Request{Op: agent.Run, Args: []string{
+	req := agent.Request{Op: agent.Run, Args: []string{
 		findProgram("tcpdump"), "-Z", "root", "-i", network, "-s", "256", "-U", "-C", "8", "-W", "2", "-w", l.keeper.name("packets", network+".pcap"),
-	}})
+	}}
+	dump, err := l.launch(ctx, l.ctx, l.keeper.dial, "tcpdump "+network, req, l.keeper.path("packets", network+".log"))
 	if err != nil {
 		return recorder{}, err
 	}
-	log, err := createLog(l.keeper.path("packets", network+".log"))
-	if err != nil {
-		return recorder{}, err
-	}
-	r := recorder{network, follow("tcpdump "+network, call, log, &l.procs)}
-	return r, r.dump.Expect(ctx, "listening on")
+	return recorder{network, dump}, dump.Expect(ctx, "listening on")
 }
 
 // savePackets ends the recorders and copies what they have into a folder.
@@ -74,13 +65,7 @@ func (l *Lab) savePackets(folder string) error {
 		ctx, cancel := context.WithTimeout(l.ctx, 5*time.Second)
 		_, err := r.dump.Wait(ctx)
 		cancel()
-		failed = append(failed, err)
-		files, err := filepath.Glob(l.keeper.path("packets", r.network+".pcap*"))
-		failed = append(failed, err)
-		for _, file := range files {
-			content, err := os.ReadFile(file)
-			failed = append(failed, err, os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644))
-		}
+		failed = append(failed, err, copyFiles(l.keeper.path("packets", r.network+".pcap*"), folder))
 	}
 	l.recorders = nil
 	return errors.Join(failed...)

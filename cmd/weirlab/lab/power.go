@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"weir/cmd/weirlab/internal/agent"
 	"weir/cmd/weirlab/internal/inside"
 )
 
@@ -41,10 +40,16 @@ func (m boot) on() (*power, error) {
 	return m.power, nil
 }
 
+// Powered reports whether a machine has power. One that hangs has.
+func Powered(m *Machine) bool {
+	_, err := (boot{m}).on()
+	return err == nil
+}
+
 // Boot switches a machine without power on, and returns when it answers. Its cards, addresses
 // and routes are those of the site, unplugged cables stay unplugged, kept folders are as they were left.
 func (m *Machine) Boot(ctx context.Context) error {
-	if _, err := (boot{m}).on(); err == nil {
+	if Powered(m) {
 		return fmt.Errorf("%s: boot: it is on", m.name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
@@ -72,21 +77,12 @@ func (m boot) switchOn(ctx context.Context) (*power, error) {
 	if err := m.prepareFolders(config); err != nil {
 		return nil, err
 	}
-	log, err := createLog(evidence(m).newLog("console"))
-	if err != nil {
-		return nil, err
-	}
 	on := &power{}
 	on.ctx, on.off = context.WithCancel(m.lab.ctx)
-	conn, err := m.lab.keeper.dial(ctx)
+	on.kernel, err = m.lab.launch(ctx, on.ctx, m.lab.keeper.dial, m.name+" console", command, evidence(m).newLog("console"))
 	if err != nil {
 		return nil, err
 	}
-	call, err := agent.Begin(on.ctx, conn, command)
-	if err != nil {
-		return nil, err
-	}
-	on.kernel = follow(m.name+" console", call, log, &m.lab.procs)
 	m.lab.procs.Go(func() { <-on.kernel.Done(); on.off() })
 	if err := on.kernel.Expect(ctx, inside.Ready); err != nil {
 		on.kernel.Kill()

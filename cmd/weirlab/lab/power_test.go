@@ -53,11 +53,11 @@ func TestCablesAndPower(t *testing.T) {
 func unplugs(t *testing.T, host, box *lab.Machine) {
 	for _, m := range []*lab.Machine{box, host} {
 		reachesAgain(t, host, "10.1.0.1:9", "[fd01::1]:9")
-		must(t, m.Unplug("front"))
+		lab.Must(t, m.Unplug("front"))
 		if reaches(t, host, "10.1.0.1:9") || reaches(t, host, "[fd01::1]:9") {
 			t.Errorf("the host reaches the box without the cable of %s", m.Name())
 		}
-		must(t, m.Plug("front"))
+		lab.Must(t, m.Plug("front"))
 	}
 	if err := box.Unplug("nowhere"); err == nil {
 		t.Error("pulled a cable that is not there")
@@ -72,7 +72,7 @@ func survives(t *testing.T, box *lab.Machine) {
 			$tool -t nat -F; $tool -t raw -A PREROUTING -j DROP; $tool -t raw -A OUTPUT -j DROP
 		done
 		ip addr flush dev front; ip link set front down; ip link set lo down; ip route flush table main`)
-	must(t, box.Unplug("front"))
+	lab.Must(t, box.Unplug("front"))
 	if out := box.Must(t, "echo", "still here"); out != "still here\n" {
 		t.Errorf("the box says %q", out)
 	}
@@ -83,15 +83,23 @@ func survives(t *testing.T, box *lab.Machine) {
 
 func losesPower(t *testing.T, host, box *lab.Machine) {
 	ctx := within(t)
-	must(t, box.Plug("front"))
+	lab.Must(t, box.Plug("front"))
 	for _, file := range []string{"/etc/weir/kept", "/var/lib/weir/deep/kept", "/srv/lost"} {
-		must(t, box.WriteFile(ctx, file, "content", 0o644))
+		lab.Must(t, box.WriteFile(ctx, file, "content", 0o644))
 	}
 	box.Must(t, "sync")
 	daemon, err := box.Start("sleep", "1000")
-	must(t, err)
+	lab.Must(t, err)
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := box.Run(over, "true"); err == nil || !lab.Powered(box) {
+		t.Errorf("a command that can't run, and power %v: %v", lab.Powered(box), err)
+	}
 	box.PowerCut()
 	box.PowerCut() // without effect
+	if lab.Powered(box) {
+		t.Error("a box has power after a cut")
+	}
 	if _, err := daemon.Wait(ctx); err == nil {
 		t.Error("the daemon's end was seen, though the power was cut")
 	}
@@ -99,7 +107,7 @@ func losesPower(t *testing.T, host, box *lab.Machine) {
 		t.Errorf("run without power: %v", err)
 	}
 	start := time.Now()
-	must(t, box.Boot(ctx))
+	lab.Must(t, box.Boot(ctx))
 	t.Logf("booted in %v", time.Since(start).Round(time.Millisecond))
 	if err := box.Boot(ctx); err == nil {
 		t.Error("booted what is on")
@@ -117,13 +125,13 @@ func losesPower(t *testing.T, host, box *lab.Machine) {
 
 func hostLosesPower(t *testing.T, host, box *lab.Machine) {
 	ctx := within(t)
-	must(t, host.Unplug("front"))
+	lab.Must(t, host.Unplug("front"))
 	host.PowerCut()
-	must(t, host.Boot(ctx))
+	lab.Must(t, host.Boot(ctx))
 	if reaches(t, host, "10.1.0.1:9") {
 		t.Error("the cable was put back by a boot")
 	}
-	must(t, host.Plug("front"))
+	lab.Must(t, host.Plug("front"))
 	reachesAgain(t, host, "10.1.0.1:9", "[fd01::1]:9")
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -26,15 +25,29 @@ type Proc struct {
 	err    error
 }
 
-// follow copies the output of a call until its end.
-func follow(what string, call *agent.Call, log *outputLog, running *sync.WaitGroup) *Proc {
+// launch has an agent run a command until alive ends, and copies its output into a log until its end.
+func (l *Lab) launch(ctx, alive context.Context, dial dialer, what string, req agent.Request, logPath string) (*Proc, error) {
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	call, err := agent.Begin(alive, conn, req)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Create(logPath)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("create log: %w", err)
+	}
+	log := &outputLog{file: file, changed: make(chan struct{})}
 	p := &Proc{what: what, call: call, log: log, done: make(chan struct{})}
-	running.Go(func() {
+	l.procs.Go(func() {
 		p.result, p.err = call.Wait(log, log)
-		log.end()
+		file.Close()
 		close(p.done)
 	})
-	return p
+	return p, nil
 }
 
 // Pid is the process id, as the machine counts.
@@ -110,14 +123,6 @@ type outputLog struct {
 	changed chan struct{} // closed and replaced at every write
 }
 
-func createLog(path string) (*outputLog, error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return nil, fmt.Errorf("create log: %w", err)
-	}
-	return &outputLog{file: file, changed: make(chan struct{})}, nil
-}
-
 // Write never refuses: a log file that cannot be written must not end the process that logs.
 func (l *outputLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
@@ -147,10 +152,6 @@ func (l *outputLog) tail() string {
 	text := l.text()
 	return text[max(0, len(text)-enough):]
 }
-
-func (l *outputLog) end() { l.file.Close() }
-
-var _ io.Writer = (*outputLog)(nil)
 
 // ErrPowerLost is in the error of a command on a machine that lost its power, or after its lab was closed.
 var ErrPowerLost = errors.New("the machine has no power")

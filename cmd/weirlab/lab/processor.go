@@ -36,8 +36,7 @@ func ProcessorTime(m *Machine) (time.Duration, error) {
 // Waits are the times for which tasks of the host have waited for one of its processors, by task.
 type Waits map[string]time.Duration
 
-// ProcessorWaits returns the waits of a box, and of this process, which has its clients. A program of user-mode Linux is a
-// process of the host.
+// ProcessorWaits returns the waits of a box. A program of user-mode Linux is a process of the host.
 func ProcessorWaits(m *Machine) (Waits, error) {
 	on, err := boot{m}.on()
 	if err != nil {
@@ -50,7 +49,6 @@ func ProcessorWaits(m *Machine) (Waits, error) {
 		return nil, fmt.Errorf("%s: programs of the box: %w", m.name, err)
 	}
 	out := Waits{}
-	out.add("/proc/self")
 	for _, pid := range append(strings.Fields(string(children)), kernel) {
 		out.add(root + pid)
 	}
@@ -69,7 +67,8 @@ func (w Waits) add(process string) {
 	}
 }
 
-// Since returns how long all tasks together have waited since before. Several may have waited at the same time.
+// Since returns how long all tasks together have waited since before. User-mode Linux has one processor, so of its
+// kernel and its programs only one is ready at a time.
 func (w Waits) Since(before Waits) (sum time.Duration) {
 	for task, waited := range w {
 		sum += waited - before[task]

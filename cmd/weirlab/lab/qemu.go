@@ -41,9 +41,11 @@ func (m boot) qemu(c inside.Config) (agent.Request, inside.Config, error) {
 	c.Root, c.Modules, c.Scratch = inside.RootShared, modules+"/lib/modules", "/scratch"
 	c.Keep = m.keep(keptFolder)
 	m.manage(&c)
-	initrd := newInitrd(m.lab.keeper.path(filepath.Base(m.lab.keeper.program)))
-	c.Insert = initrd.addModules(insert)
-	if err := initrd.write(m.lab.keeper.path(m.name, "initrd"), c); err != nil {
+	for _, module := range insert {
+		c.Insert = append(c.Insert, "/"+insideInitrd(module))
+	}
+	k := m.lab.keeper
+	if err := writeInitrd(k.path(m.name, "initrd"), k.path(filepath.Base(k.program)), insert, c); err != nil {
 		return agent.Request{}, c, fmt.Errorf("make initial RAM file system: %w", err)
 	}
 	return agent.Request{Op: agent.Run, Args: m.qemuCommand(kernel, m.accelerator(kernel))}, c, nil

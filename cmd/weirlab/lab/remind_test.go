@@ -15,7 +15,7 @@ func TestNoPacketWaits(t *testing.T) {
 	lab.Require(t, lab.UML)
 	site := lab.Start(t, balanced(lab.UML))
 	server, err := site.Host("web1").ListenPacket("udp4", ":7000")
-	must(t, err)
+	lab.Must(t, err)
 	t.Cleanup(func() { server.Close() })
 	go func() {
 		buf := make([]byte, 10)
@@ -28,7 +28,7 @@ func TestNoPacketWaits(t *testing.T) {
 		}
 	}()
 	client, err := site.Host("client").DialContext(within(t), "udp", "10.2.0.11:7000")
-	must(t, err)
+	lab.Must(t, err)
 	defer client.Close()
 	waited, lost := 0, 0
 	const next = 1 << 20 // no other datagram has this number

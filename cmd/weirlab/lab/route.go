@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -98,10 +99,7 @@ func parseRoutes(text string, v6 bool) ([]Route, error) {
 		slices.SortFunc(r.Via, netip.Addr.Compare)
 	}
 	slices.SortFunc(all, func(a, b Route) int {
-		if c := comparePrefixes(a.To, b.To); c != 0 {
-			return c
-		}
-		return a.Metric - b.Metric
+		return cmp.Or(a.To.Compare(b.To), a.Metric-b.Metric)
 	})
 	return all, nil
 }
@@ -109,10 +107,7 @@ func parseRoutes(text string, v6 bool) ([]Route, error) {
 // parseDestination reads "default", an address or a prefix.
 func parseDestination(text string, v6 bool) (netip.Prefix, error) {
 	if text == "default" {
-		if v6 {
-			return netip.PrefixFrom(netip.IPv6Unspecified(), 0), nil
-		}
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), nil
+		text = map[bool]string{false: "0.0.0.0/0", true: "::/0"}[v6]
 	}
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,14 +84,12 @@ type Path struct {
 }
 
 // Router starts a router on a host, for a test; it ends with the lab at the latest. Where its package
-// is missing the test is skipped with a message, or fails as RequireRouters does.
+// is missing the test is skipped with a message, or fails as Routers.Require does.
 func (l *Lab) Router(t testing.TB, host string, kind RouterKind, config string) *Router {
 	t.Helper()
-	RequireRouters(t)
+	Routers.Require(t)
 	r, err := StartRouter(t.Context(), l.Host(host), kind, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return r
 }
 
@@ -104,7 +103,7 @@ func StartRouter(ctx context.Context, m *Machine, kind RouterKind, config string
 	if m.kernel != shared {
 		return nil, fmt.Errorf("%s: a router is for a host, not for a box: a box has a kernel of its own, which is for weir", m.name)
 	}
-	if err := CheckRouters(); err != nil {
+	if err := Routers.Check(); err != nil {
 		return nil, err
 	}
 	_, err := m.Run(ctx, "sysctl", "-qw", "net.ipv4.fib_multipath_hash_policy=1", "net.ipv6.fib_multipath_hash_policy=1")
@@ -239,19 +238,9 @@ func (r *Router) paths(ctx context.Context, prefix netip.Prefix) ([]Path, error)
 		slices.Sort(p.LargeCommunities)
 	}
 	slices.SortFunc(all, func(a, b Path) int {
-		if c := comparePrefixes(a.Prefix, b.Prefix); c != 0 {
-			return c
-		}
-		return a.From.Compare(b.From)
+		return cmp.Or(a.Prefix.Compare(b.Prefix), a.From.Compare(b.From))
 	})
 	return all, nil
-}
-
-func comparePrefixes(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
 }
 
 // routerBeat is how often a starting router is asked whether it answers.

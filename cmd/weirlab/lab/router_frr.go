@@ -70,13 +70,12 @@ func (frr) ask(ctx context.Context, m *Machine, command string, answer any) erro
 
 // frrNeighbour is one entry of "show bgp neighbors".
 type frrNeighbour struct {
-	RemoteAs                 uint32
-	BgpState                 string
-	LastResetDueTo           string
-	LastNotificationReason   string
-	PeerBfdInfo              struct{ Status string }
-	AddressFamilyInfo        map[string]struct{ AcceptedPrefixCounter int }
-	PrefixesConfigExceedsMax bool
+	RemoteAs               uint32
+	BgpState               string
+	LastResetDueTo         string
+	LastNotificationReason string
+	PeerBfdInfo            struct{ Status string }
+	AddressFamilyInfo      map[string]struct{ AcceptedPrefixCounter int }
 }
 
 func (f frr) neighbours(ctx context.Context, m *Machine) ([]Neighbour, error) {

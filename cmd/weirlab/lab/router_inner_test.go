@@ -32,7 +32,7 @@ Table master6:
 2001:db8::2/128      unicast [frr 16:16:07.755 from 10.1.0.3] * (100) [AS65002i]
 	via fd01::3 on front
 `)
-	must(t, err)
+	Must(t, err)
 	want := []Path{
 		{
 			Prefix: netip.MustParsePrefix("192.0.2.100/32"), // which the router's own route before it has
@@ -57,9 +57,9 @@ func TestFRRsNeighboursAreRead(t *testing.T) {
 			"addressFamilyInfo": {"ipv4Unicast": {"acceptedPrefixCounter": 2}, "ipv6Unicast": {"acceptedPrefixCounter": 1}},
 			"peerBfdInfo": {"status": "Up"}},
 		"bgpNoSuchNeighbor": true}`), &answer)
-	must(t, err)
+	Must(t, err)
 	got, err := parseFRRNeighbours(answer)
-	must(t, err)
+	Must(t, err)
 	want := []Neighbour{{
 		Addr: netip.MustParseAddr("10.1.0.1"), ASN: 64500, State: "established", BFD: "up", Accepted: 3, Error: "Peer closed the session",
 	}}
@@ -96,7 +96,7 @@ func TestKernelRoutesAreRead(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			got, err := parseRoutes(tc.text, tc.v6)
-			must(t, err)
+			Must(t, err)
 			if diff := cmp.Diff(tc.want, got, byValue); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}

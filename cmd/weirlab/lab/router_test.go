@@ -85,7 +85,7 @@ afi-safi-name = "ipv6-unicast"
 
 // TestRouters shows that each router announces alike what it receives from the others.
 func TestRouters(t *testing.T) {
-	lab.RequireRouters(t)
+	lab.Routers.Require(t)
 	var hosts []lab.Host
 	for i, kind := range lab.RouterKinds {
 		hosts = append(hosts, lab.Host{
@@ -133,9 +133,7 @@ func addressOf(r *lab.Router, v6 bool) netip.Addr {
 // until waits until f returns nil.
 func until(t *testing.T, f func(ctx context.Context) error) {
 	t.Helper()
-	if _, err := traffic.Eventually(t.Context(), patience, f); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, traffic.Eventually(t.Context(), patience, f))
 }
 
 func hearsOthers(t *testing.T, r *lab.Router) {
@@ -273,10 +271,10 @@ func comesBack(t *testing.T, r, other *lab.Router) {
 	}
 	for _, end := range []func(context.Context) error{r.Stop, r.Kill} {
 		begin := time.Now()
-		must(t, end(within(t)))
+		lab.Must(t, end(within(t)))
 		until(t, is(false))
 		gone := time.Since(begin)
-		must(t, r.Start(within(t)))
+		lab.Must(t, r.Start(within(t)))
 		until(t, is(true))
 		t.Logf("seen to be gone after %v, back after %v", gone.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -100,47 +101,33 @@ const defaultMemory = 768
 
 // parse checks the site and numbers its machines, in the order of their declaration.
 func (s Site) parse() ([]plan, error) {
-	var plans []plan
+	var all []Box
 	for _, h := range s.Hosts {
-		plans = append(plans, plan{name: h.Name, routes: h.Routes, forward: h.Forward, kernel: shared})
+		all = append(all, Box{Name: h.Name, Nets: h.Nets, Routes: h.Routes, Forward: h.Forward, Kernel: shared})
 	}
-	for _, b := range s.Boxes {
+	var plans []plan
+	seen := map[string]bool{}
+	for i, b := range append(all, s.Boxes...) {
 		if b.Systemd && b.Kernel != UML && b.Kernel != Any {
 			return nil, fmt.Errorf("%s: systemd is for boxes on user-mode Linux", b.Name)
 		}
-		memory := b.Memory
-		if memory == 0 {
-			memory = defaultMemory
-		}
-		plans = append(plans, plan{
-			name: b.Name, routes: b.Routes, forward: b.Forward, kernel: b.Kernel, memory: memory,
+		p := plan{
+			name: b.Name, index: i + 1, routes: b.Routes, forward: b.Forward, kernel: b.Kernel, memory: cmp.Or(b.Memory, defaultMemory),
 			systemd: b.Systemd, firewalls: b.Firewalls,
-		})
-	}
-	seen := map[string]bool{}
-	for i := range plans {
-		p := &plans[i]
-		p.index = i + 1
+		}
 		if err := checkName(p.name, seen); err != nil {
 			return nil, err
 		}
-		nets := s.netsOf(i)
-		for j, net := range slices.Sorted(maps.Keys(nets)) {
-			c, err := newCard(p.index, j+1, net, nets[net])
+		for j, net := range slices.Sorted(maps.Keys(b.Nets)) {
+			c, err := newCard(p.index, j+1, net, b.Nets[net])
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p.name, err)
 			}
 			p.cards = append(p.cards, c)
 		}
+		plans = append(plans, p)
 	}
 	return plans, nil
-}
-
-func (s Site) netsOf(i int) Nets {
-	if i < len(s.Hosts) {
-		return s.Hosts[i].Nets
-	}
-	return s.Boxes[i-len(s.Hosts)].Nets
 }
 
 func checkName(name string, seen map[string]bool) error {

@@ -36,30 +36,6 @@ func Require(t testing.TB, kernels ...Kernel) {
 	skipFor(t, Check(kernels...))
 }
 
-// RequireRouters skips or fails a test that needs routers which cannot be had, as Start does.
-func RequireRouters(t testing.TB) {
-	t.Helper()
-	skipFor(t, CheckRouters())
-}
-
-// RequireKeepalived skips or fails a test that needs keepalived, as Start does.
-func RequireKeepalived(t testing.TB) {
-	t.Helper()
-	skipFor(t, CheckKeepalived())
-}
-
-// RequirePackaging skips or fails a test that needs what looks over packages, as Start does.
-func RequirePackaging(t testing.TB) {
-	t.Helper()
-	skipFor(t, CheckPackaging())
-}
-
-// RequireBrowser skips or fails a test that needs a browser which cannot be had, as Start does.
-func RequireBrowser(t testing.TB) {
-	t.Helper()
-	skipFor(t, CheckBrowser())
-}
-
 func skipFor(t testing.TB, err error) {
 	t.Helper()
 	if err == nil {
@@ -112,13 +88,19 @@ func moduleRoot() string {
 	return filepath.Dir(mod)
 }
 
+// Must ends the test if err is not nil.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Build is Binary for a test.
 func Build(t testing.TB, pkg string) string {
 	t.Helper()
 	binary, err := Binary(pkg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return binary
 }
 
@@ -129,9 +111,7 @@ func (m *Machine) Must(t testing.TB, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), mustTime)
 	defer cancel()
 	out, err := m.Run(ctx, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return out.Stdout
 }
 

@@ -31,12 +31,11 @@ func trial(name, kernel string, boot func(ctx context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	cache, err := cacheFolder()
+	folder, err := cacheFolder("trials")
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(cache, "trials")
-	unlock, err := lock(filepath.Join(folder, "lock"))
+	unlock, err := lock(context.Background(), filepath.Join(folder, "lock"))
 	if err != nil {
 		return err
 	}

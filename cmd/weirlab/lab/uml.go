@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"weir/cmd/weirlab/internal/inside"
 )
 
@@ -70,11 +72,19 @@ func findUML() (umlKernel, error) {
 
 // debianUML returns Debian's user-mode Linux if it boots here.
 func debianUML() (umlKernel, error) {
-	k := umlKernel{name: nameUMLOld, program: findProgram(umlOldProgram), modules: umlOldModules}
-	if k.program == "" {
-		return k, fmt.Errorf("%s is missing: apt-get install -y user-mode-linux", umlOldProgram)
+	k, err := findDebianUML()
+	if err != nil {
+		return k, err
 	}
 	return k.bootable()
+}
+
+func findDebianUML() (k umlKernel, err error) {
+	k = umlKernel{name: nameUMLOld, program: findProgram(umlOldProgram), modules: umlOldModules}
+	if k.program == "" {
+		err = fmt.Errorf("%s is missing: apt-get install -y user-mode-linux", umlOldProgram)
+	}
+	return k, err
 }
 
 // bootable returns the kernel with the library where it does not boot without. An error means that it
@@ -92,26 +102,20 @@ func (k umlKernel) bootable() (umlKernel, error) {
 	return k, k.try()
 }
 
-// MissingOldKernelPackages lists the Debian packages to install for Debian's user-mode Linux.
-func MissingOldKernelPackages() []string { return packagesOf(needsOfOldUML, absent) }
-
 // PrepareOldKernel makes Debian's user-mode Linux boot here: on a processor with much register state it
 // installs a compiler and builds the library.
 func PrepareOldKernel(ctx context.Context, progress io.Writer) error {
-	k := umlKernel{name: nameUMLOld, program: findProgram(umlOldProgram), modules: umlOldModules}
-	if k.program == "" {
-		return fmt.Errorf("%s is missing: apt-get install -y user-mode-linux", umlOldProgram)
+	k, err := findDebianUML()
+	if err != nil || k.try() == nil {
+		return err
 	}
-	if k.try() == nil {
-		return nil
-	}
-	if missing := packagesOf(needsOfC, absent); len(missing) > 0 {
+	if missing := Race.Missing(); len(missing) > 0 {
 		fmt.Fprintf(progress, "missing for user-mode Linux on this processor, a C compiler: %s\n", strings.Join(missing, " "))
 		if err := InstallPackages(ctx, progress, missing...); err != nil {
 			return err
 		}
 	}
-	_, err := debianUML()
+	_, err = debianUML()
 	return err
 }
 
@@ -201,4 +205,35 @@ func panicLine(console string) string {
 		}
 	}
 	return last
+}
+
+// remindEvery is the longest that a packet stays unseen.
+const remindEvery = 20 * time.Millisecond
+
+// remind has user-mode Linux poll its network cards, until the power is off. The host's driver of a card (tun_net_xmit in
+// drivers/net/tun.c) sends the signal for a packet first, and wakes epoll then. A kernel that runs on another processor
+// may poll between the two. It finds nothing, and the packet stays there until the next one comes, for seconds.
+func (m boot) remind(on *power) error {
+	process, err := os.Open(fmt.Sprintf("/proc/%d/root/proc/%d", m.lab.keeper.cmd.Process.Pid, on.kernel.Pid()))
+	if err != nil {
+		return fmt.Errorf("open the kernel's process: %w", err)
+	}
+	signal := func() error { return unix.PidfdSendSignal(int(process.Fd()), unix.SIGIO, nil, 0) }
+	if err := signal(); err != nil {
+		return fmt.Errorf("signal the kernel: %w", err)
+	}
+	// A reboot ignores the signal until the new kernel has its handler (os_set_ioignore).
+	m.lab.procs.Go(func() {
+		defer process.Close()
+		tick := time.NewTicker(remindEvery)
+		defer tick.Stop()
+		for signal() == nil { // until the process has ended
+			select {
+			case <-on.ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+	return nil
 }

@@ -18,14 +18,6 @@ import (
 
 const archiveKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-var needsOfKernelBuild = []need{
-	{"make", "make"}, {"gcc", "gcc"}, {"/usr/include/stdlib.h", "libc6-dev"}, {"flex", "flex"}, {"bison", "bison"}, {"bc", "bc"},
-	{"xz", "xz-utils"}, {"depmod", "kmod"}, {archiveKeyring, "debian-archive-keyring"},
-}
-
-// MissingKernelBuildPackages lists the Debian packages to install for BuildKernel, sorted.
-func MissingKernelBuildPackages() []string { return packagesOf(needsOfKernelBuild, absent) }
-
 // kernelBuild is one build, in a folder that goes afterwards.
 type kernelBuild struct {
 	kernelSource

@@ -79,13 +79,9 @@ func (s kernelSource) fragment() []byte { return append(bytes.Clone(kernelConfig
 
 // built returns the user-mode Linux that was built from the sources.
 func (s kernelSource) built() (umlKernel, error) {
-	cache, err := cacheFolder()
-	if err != nil {
-		return umlKernel{}, err
-	}
-	dir := filepath.Join(cache, s.cacheName())
+	dir, err := cacheWith(s.cacheName(), "linux")
 	k := umlKernel{name: s.name, program: filepath.Join(dir, "linux"), modules: filepath.Join(dir, "lib/modules"), options: s.options}
-	if _, err := os.Stat(k.program); err != nil {
+	if err != nil {
 		return k, fmt.Errorf("no user-mode Linux %sis built: %s", s.label(), s.hint)
 	}
 	return k, nil
@@ -141,7 +137,7 @@ func PrepareKernel(ctx context.Context, progress io.Writer, name string) error {
 	if err := CheckSpace(diskForKernel, "building a kernel"); err != nil {
 		return err
 	}
-	if err := InstallPackages(ctx, progress, MissingKernelBuildPackages()...); err != nil {
+	if err := InstallPackages(ctx, progress, KernelBuild.Missing()...); err != nil {
 		return err
 	}
 	return source61.build(ctx, progress)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // The keeper's network namespace is the switch: a bridge for each network, and for each card of each
@@ -72,16 +73,11 @@ func addTaps(p plan) error {
 	if !p.kernel.own() {
 		return nil
 	}
-	management := p.managementCard()
-	if err := addTap(management.port, managementSwitch); err != nil {
-		return err
-	}
+	err := addTap(p.managementCard().port, managementSwitch)
 	for _, c := range p.cards {
-		if err := addTap(c.port, c.net); err != nil {
-			return err
-		}
+		err = errors.Join(err, addTap(c.port, c.net))
 	}
-	return nil
+	return err
 }
 
 func addTap(name, bridge string) error {
@@ -262,20 +258,27 @@ func (m *Machine) Unplug(network string) error { return wiring{m}.setPlugged(net
 func (m *Machine) Plug(network string) error { return wiring{m}.setPlugged(network, true) }
 
 func (m wiring) setPlugged(network string, plugged bool) error {
-	for _, c := range m.cards {
-		if c.net != network {
-			continue
-		}
-		m.mu.Lock()
-		m.unplugged[network] = !plugged
-		m.mu.Unlock()
-		err := m.lab.keeper.onSwitch(func() error { return m.moveCable(c, plugged) })
-		if err != nil {
-			return fmt.Errorf("%s: cable of %s: %w", m.name, network, err)
-		}
-		return nil
+	c, err := m.card(network)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s has no card on network %s", m.name, network)
+	m.mu.Lock()
+	m.unplugged[network] = !plugged
+	m.mu.Unlock()
+	if err := m.lab.keeper.onSwitch(func() error { return m.moveCable(c, plugged) }); err != nil {
+		return fmt.Errorf("%s: cable of %s: %w", m.name, network, err)
+	}
+	return nil
+}
+
+// card is the one on a network.
+func (p plan) card(network string) (card, error) {
+	for _, c := range p.cards {
+		if c.net == network {
+			return c, nil
+		}
+	}
+	return card{}, fmt.Errorf("%s has no card on network %s", p.name, network)
 }
 
 func (m wiring) moveCable(c card, plugged bool) error {
@@ -297,4 +300,44 @@ func (m wiring) isUnplugged(network string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.unplugged[network]
+}
+
+// SuppressARP makes the switch of a network answer ARP for an address with the MAC address of a
+// machine's card, whether the machine is up or not: as a leaf with ARP suppression. A call for another
+// machine replaces the MAC address, as if the leaf had learned it.
+func SuppressARP(m *Machine, network string, addr netip.Addr) error {
+	c, err := m.card(network)
+	if err != nil {
+		return err
+	}
+	if err := m.lab.keeper.onSwitch(func() error { return suppressARP(c, addr) }); err != nil {
+		return fmt.Errorf("%s: ARP suppression of %s: %w", m.name, addr, err)
+	}
+	return nil
+}
+
+func suppressARP(c card, addr netip.Addr) error {
+	mac, err := net.ParseMAC(c.mac)
+	if err != nil {
+		return err
+	}
+	bridge, err := netlink.LinkByName(c.net)
+	if err != nil {
+		return err
+	}
+	port, err := netlink.LinkByName(c.port)
+	if err != nil {
+		return err
+	}
+	// The bridge answers only with a MAC address that it knows.
+	for _, entry := range []netlink.Neigh{
+		{LinkIndex: port.Attrs().Index, Family: unix.AF_BRIDGE, HardwareAddr: mac, State: unix.NUD_NOARP, Flags: unix.NTF_MASTER},
+		{LinkIndex: bridge.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: mac, State: unix.NUD_PERMANENT},
+	} {
+		if err := netlink.NeighSet(&entry); err != nil {
+			return err
+		}
+	}
+	// On the port of the machine, for requests from all others. proxy_arp would end all flooding.
+	return netlink.LinkSetBrProxyArpWiFi(port, true)
 }

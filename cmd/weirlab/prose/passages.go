@@ -23,8 +23,6 @@ func reader(name string) func(name, text string) ([]passage, error) {
 	switch {
 	case name == "LICENSE":
 		return nil
-	case strings.HasSuffix(name, "_test.go"):
-		return goComments
 	case strings.HasSuffix(name, ".go"):
 		return goPassages
 	case strings.HasSuffix(name, ".md"):
@@ -182,33 +180,20 @@ func dashboardPassages(_, text string) ([]passage, error) {
 // lineOf returns the number of the line at an offset.
 func lineOf(text string, offset int) int { return 1 + strings.Count(text[:offset], "\n") }
 
-// comments returns the comments of a Go file.
-func comments(set *token.FileSet, file *ast.File) []passage {
-	var out []passage
-	for _, c := range file.Comments {
-		out = append(out, passage{line: set.Position(c.Pos()).Line, text: blank(c.Text(), inlineCode)})
-	}
-	return out
-}
-
-// goComments returns the comments of a Go file: the strings of tests are of many kinds.
-func goComments(name, text string) ([]passage, error) {
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, name, text, parser.ParseComments)
-	if err != nil {
-		return nil, err
-	}
-	return comments(set, file), nil
-}
-
-// goPassages returns the strings and comments of a Go file.
+// goPassages returns the comments of a Go file, and its strings if it is no test: those of tests are of many kinds.
 func goPassages(name, text string) ([]passage, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, parser.ParseComments)
 	if err != nil {
 		return nil, err
 	}
-	out := comments(set, file)
+	var out []passage
+	for _, c := range file.Comments {
+		out = append(out, passage{line: set.Position(c.Pos()).Line, text: blank(c.Text(), inlineCode)})
+	}
+	if strings.HasSuffix(name, "_test.go") {
+		return out, nil
+	}
 	documents := map[*ast.BasicLit]bool{} // strings that are checked as documentation, with those before and after them
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -113,7 +113,14 @@ func Check(root string, folders ...string) ([]Finding, error) {
 				}
 				return nil
 			}
-			found, err := checkFile(path, filepath.ToSlash(name), all)
+			if reader(filepath.ToSlash(name)) == nil {
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			found, err := checkText(filepath.ToSlash(name), string(text), all)
 			out = append(out, found...)
 			return err
 		})
@@ -127,20 +134,11 @@ func Check(root string, folders ...string) ([]Finding, error) {
 // skipsFolder reports whether a folder has nothing that people wrote for readers.
 func skipsFolder(name string) bool {
 	base := filepath.Base(name)
-	return base == "testdata" || base == "artifacts" || base == "dist" || base == "bin" || base == "prose" ||
-		base == "peers" || len(base) > 1 && base[0] == '.'
+	return slices.Contains([]string{"testdata", "artifacts", "dist", "bin", "prose", "peers"}, base) || len(base) > 1 && base[0] == '.'
 }
 
-func checkFile(path, name string, all list) ([]Finding, error) {
-	read := reader(name)
-	if read == nil {
-		return nil, nil
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	passages, err := read(name, string(text))
+func checkText(name, text string, all list) ([]Finding, error) {
+	passages, err := reader(name)(name, text)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +148,7 @@ func checkFile(path, name string, all list) ([]Finding, error) {
 		out = append(out, judge(p, own)...)
 	}
 	if strings.HasSuffix(name, ".go") {
-		keys, err := logKeys(name, string(text))
+		keys, err := logKeys(name, text)
 		if err != nil {
 			return nil, err
 		}

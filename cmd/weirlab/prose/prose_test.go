@@ -64,23 +64,8 @@ func TestRules(t *testing.T) {
 		{"a log key", "a.go", "package a\n\nfunc f() { log.Warn(\"backend down\", \"err\", 1) }\n", 1},
 		{"a standard log key", "a.go", "package a\n\nfunc f() { log.Warn(\"backend down\", \"error\", 1) }\n", 0},
 	} {
-		passages, err := reader(tt.file)(tt.file, tt.text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var found []Finding
-		for _, p := range passages {
-			found = append(found, judge(p, all.of(tt.file))...)
-		}
-		if strings.HasSuffix(tt.file, ".go") {
-			keys, err := logKeys(tt.file, tt.text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			found = append(found, keys...)
-		}
-		if len(found) != tt.want {
-			t.Errorf("%s: found %v, want %d", tt.name, found, tt.want)
+		if found, err := checkText(tt.file, tt.text, all); err != nil || len(found) != tt.want {
+			t.Errorf("%s: found %v, %v, want %d", tt.name, found, err, tt.want)
 		}
 	}
 }

@@ -123,7 +123,12 @@ func (p *Pools) Summary(now time.Time) Summary {
 	if !p.last.asked.IsZero() && (p.last.changes == p.changes || now.Before(p.Next())) {
 		return p.last
 	}
-	p.last = Summary{asked: now, changes: p.changes, Notes: p.allocator.Notes(), Addresses: p.View().Summary()}
+	p.last = Summary{asked: now, changes: p.changes}
+	var s k8ssync.ProviderStatus
+	s, p.last.Notes = p.allocator.Summary()
+	if p.active {
+		p.last.Addresses = summaryDoc(s)
+	}
 	return p.last
 }
 

@@ -28,7 +28,7 @@ type fakeAllocator struct {
 	outside  []ipam.Note
 	status   k8ssync.ProviderStatus
 	followed []map[string]*k8ssync.Cluster
-	asked    int // how often for its Status
+	asked    int // how often for its Summary
 }
 
 func (g *fakeAllocator) Configure(k8ssync.ProviderConfig) {}
@@ -43,12 +43,12 @@ func (g *fakeAllocator) Run(ctx context.Context) error {
 
 func (g *fakeAllocator) Changed() <-chan struct{} { return nil }
 
-func (g *fakeAllocator) Notes() []lb.Note { return g.notes }
-
-func (g *fakeAllocator) Status() k8ssync.ProviderStatus {
+func (g *fakeAllocator) Summary() (k8ssync.ProviderStatus, []lb.Note) {
 	g.asked++
-	return g.status
+	return g.status, g.notes
 }
+
+func (g *fakeAllocator) Status() k8ssync.ProviderStatus { return g.status }
 
 func (g *fakeAllocator) OutsidePool(ipam.Config) []ipam.Note { return g.outside }
 

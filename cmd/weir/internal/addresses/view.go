@@ -20,7 +20,7 @@ type Allocator interface {
 	Follow(clusters map[string]*k8ssync.Cluster)
 	Run(ctx context.Context) error
 	Changed() <-chan struct{}
-	Notes() []lb.Note
+	Summary() (k8ssync.ProviderStatus, []lb.Note)
 	Status() k8ssync.ProviderStatus
 	OutsidePool(cfg ipam.Config) []ipam.Note
 	TakeLatencies() []time.Duration
@@ -52,7 +52,8 @@ func (v View) Summary() *status.Addresses {
 	if !v.active {
 		return nil
 	}
-	return summaryDoc(v.allocator.Status())
+	s, _ := v.allocator.Summary()
+	return summaryDoc(s)
 }
 
 // Explain returns how an address came to its Services; nil if it is of no pool.

@@ -119,8 +119,8 @@ func (a *Announcer) Withdraw(in Inputs, now time.Time) {
 		return
 	}
 	a.waited = true
-	if err := a.session.flush(LeaveWait); err != nil {
-		a.log.Warn("routes may be withdrawn after the kernel ceases to serve", "error", err)
+	if err := a.session.flush(); err != nil {
+		a.log.Warn("withdrawal not taken by the BGP speaker in time", "effect", "clients can meet a refusal", "error", err)
 	}
 }
 

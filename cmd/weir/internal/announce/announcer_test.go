@@ -55,3 +55,51 @@ func TestCloseEndsTheMeasurements(t *testing.T) {
 		}
 	})
 }
+
+// busySpeaker needs a while to take changes.
+type busySpeaker struct {
+	slowSpeaker
+	takes time.Duration
+}
+
+func (s *busySpeaker) Flush(ctx context.Context) error {
+	select {
+	case <-time.After(s.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Routers have their time from the moment at which the speaker has the withdrawal, which is late on a busy box.
+func TestWithdrawWaitsForABusySpeaker(t *testing.T) {
+	tests := []struct{ takes, want time.Duration }{
+		{0, LeaveWait},
+		{150 * time.Millisecond, 150*time.Millisecond + LeaveWait},
+		{600 * time.Millisecond, 600*time.Millisecond + LeaveWait},
+		{time.Hour, takeTimeout}, // it may never take it
+	}
+	for _, tt := range tests {
+		synctest.Test(t, func(t *testing.T) {
+			s := &busySpeaker{takes: tt.takes}
+			cfg := &config.BGP{Policy: advertise.Policy{Rules: []advertise.Rule{{Name: "all"}}, Peers: []advertise.Peer{{Name: "tor1", Families: advertise.Families{IPv4: true}}}}}
+			cfg.Speaker.RouterID = netip.MustParseAddr("192.0.2.254")
+			a := New(Options{Log: slog.New(slog.DiscardHandler), Speaker: s}, cfg, time.Now())
+			defer a.Close(false)
+			vip := netip.MustParseAddr("192.0.2.1")
+			in := Inputs{
+				Routes: []lb.Route{{Addr: vip, Serves: []lb.Serving{{Service: lb.ServiceID{Source: config.Source, Name: "web"}}}}},
+				Labels: func(lb.ServiceID) map[string]string { return nil },
+			}
+			a.Begin(t.Context(), time.Now())
+			a.Update(in, time.Now())
+			a.Deliver(func(netip.Prefix) bool { return true }, time.Now())
+			begin := time.Now()
+			in.Routes = []lb.Route{{Addr: vip}} // nothing serves it
+			a.Withdraw(in, begin)
+			if took := time.Since(begin); took != tt.want {
+				t.Errorf("a speaker that takes it after %s: the kernel is written after %s, want %s", tt.takes, took, tt.want)
+			}
+		})
+	}
+}

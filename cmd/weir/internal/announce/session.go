@@ -20,6 +20,9 @@ const (
 	// LeaveWait is the time that routers have to apply a withdrawal before the kernel ceases to serve. BGP has no
 	// acknowledgement of a withdrawal; routers need a round trip and an update of their tables.
 	LeaveWait = 200 * time.Millisecond
+	// takeTimeout bounds how long the kernel is kept for a withdrawal that the speaker has not taken: on a busy box that
+	// takes a while, and LeaveWait follows. A speaker that hangs costs each pass that withdraws as much.
+	takeTimeout = time.Second
 	// configureTimeout bounds how long the loop waits for a new set of peers.
 	configureTimeout = 2 * time.Second
 	// closeTimeout bounds how long routers have to apply the last withdrawal.
@@ -154,14 +157,14 @@ func (s *session) set(changes map[netip.Prefix][]advertise.Path, since time.Time
 	return true
 }
 
-// flush waits until the speaker has sent its changes, and routers have had some time to apply them.
-func (s *session) flush(wait time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
+// flush waits until the speaker has taken its changes, and routers have had LeaveWait to apply them.
+func (s *session) flush() error {
+	ctx, cancel := context.WithTimeout(context.Background(), takeTimeout)
 	defer cancel()
 	if err := s.speaker.Flush(ctx); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	time.Sleep(LeaveWait)
 	return nil
 }
 

@@ -73,10 +73,10 @@ func TestARouteReturnsWhenItsBackendsHaveLasted(t *testing.T) {
 		b, h, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
 		b.pass(t)
 		h.history.read()
-		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): down("10.1.0.1:80")})
+		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): down("10.1.0.1:80")}, true)
 		b.pass(t)
 		checkDiary(t, "the backend is down", h, "withdraw 192.0.2.1/32", "change real server 10.1.0.1:80 of 192.0.2.1:80/tcp weight 0")
-		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): {}})
+		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): {}}, true)
 		b.pass(t)
 		checkDiary(t, "it is back", h, "change real server 10.1.0.1:80 of 192.0.2.1:80/tcp weight 1")
 		if next := b.steering.announcer.Next(); next != time.Now().Add(5*time.Second) {

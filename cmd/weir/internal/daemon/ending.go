@@ -37,9 +37,9 @@ func (b *box) awaitEnd(ctx, life context.Context) {
 		return // a task could not go on
 	}
 	supervise.Notify("STOPPING=1")
-	why := supervise.EndingOf(ctx)
-	_ = b.calls.Do(life, func() { b.shutdown = shutdownOf(b.target.cfg, why) })
-	b.log.Info("stopping", "by", why.String(), "drains", b.shutdown.drains, "cleans_up", b.shutdown.cleansUp)
+	reason := supervise.EndingOf(ctx)
+	supervise.ExtendDuring(busyLimit, extension, func() { _ = b.calls.Do(life, func() { b.shutdown = shutdownOf(b.target.cfg, reason) }) })
+	b.log.Info("stopping", "by", reason.String(), "drains", b.shutdown.drains, "cleans_up", b.shutdown.cleansUp)
 	if b.shutdown.drains && b.published.view.Load().ready {
 		b.drainToEnd(life)
 	}
@@ -51,18 +51,23 @@ func (b *box) awaitEnd(ctx, life context.Context) {
 const (
 	// endingEvery is the interval between checks of the drain before a stop.
 	endingEvery = time.Second
-	// extension is the time requested from systemd for each check, which counts all connections of a big table.
+	// extension is the time requested from systemd each time. A check counts all connections of a big table.
 	extension = 30 * time.Second
+	// busyLimit is how long systemd is asked for time for a busy loop: one that hangs never ends.
+	busyLimit = 5 * time.Minute
 )
 
 // drainToEnd drains the whole box. It returns when that is done, after daemon.stop_timeout, or at another signal.
 func (b *box) drainToEnd(life context.Context) {
 	begin, end := time.Now(), time.Now()
-	busy := b.calls.Do(life, func() {
-		end = begin.Add(b.target.cfg.Daemon.StopTimeout)
-		b.steering.drains.Stopping = begin
-		b.passes.progress.changed(begin)
-		b.passes.sync(life)
+	var busy error
+	supervise.ExtendDuring(busyLimit, extension, func() {
+		busy = b.calls.Do(life, func() {
+			end = begin.Add(b.target.cfg.Daemon.StopTimeout)
+			b.steering.drains.Stopping = begin
+			b.passes.progress.changed(begin)
+			b.passes.sync(life)
+		})
 	})
 	over := time.NewTimer(time.Until(end))
 	defer over.Stop()

@@ -19,7 +19,7 @@ func TestWhatAStopDoes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		onStop config.OnStop
-		why    supervise.Ending
+		reason supervise.Ending
 		routed bool // there is a [bgp]
 		want   shutdown
 	}{
@@ -39,8 +39,8 @@ func TestWhatAStopDoes(t *testing.T) {
 		if tt.routed {
 			cfg.BGP = &config.BGP{}
 		}
-		if got := shutdownOf(cfg, tt.why); got != tt.want {
-			t.Errorf("on_stop %s, %s, routers %v: %+v instead of %+v", tt.onStop, tt.why, tt.routed, got, tt.want)
+		if got := shutdownOf(cfg, tt.reason); got != tt.want {
+			t.Errorf("on_stop %s, %s, routers %v: %+v instead of %+v", tt.onStop, tt.reason, tt.routed, got, tt.want)
 		}
 	}
 }
@@ -161,4 +161,24 @@ func TestACleanupAsksForTime(t *testing.T) {
 	if got, want := notified(), fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (90*time.Second).Microseconds()); got != want {
 		t.Errorf("%q instead of %q", got, want)
 	}
+}
+
+// TestAStopAsksForTimeOfABusyLoop stops a daemon with a loop that takes no request: a first sync may take longer than the
+// time of the unit.
+func TestAStopAsksForTimeOfABusyLoop(t *testing.T) {
+	notified := notifications(t)
+	b, _, _ := speakerBox(t, oneRouter+web(`"10.1.0.1"`))
+	stop, signal := context.WithCancel(t.Context())
+	signal()
+	life, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); b.awaitEnd(stop, life) }()
+	ask := fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", extension.Microseconds())
+	for _, want := range []string{"STOPPING=1", ask, ask} {
+		if got := notified(); got != want {
+			t.Errorf("%q instead of %q", got, want)
+		}
+	}
+	end()
+	<-done
 }

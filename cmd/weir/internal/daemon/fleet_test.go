@@ -193,10 +193,10 @@ func TestVIPWithoutBackendWaitsForReannounceDelay(t *testing.T) {
 		mine, _ := ownVIPs()
 		m := stableMember(t, inFleet+onWire, mine)
 		web := static("web0")
-		m.target.rec.SetHealth(map[lb.ServiceID]lb.Health{web: down("10.1.0.1:80")})
+		m.target.rec.SetHealth(map[lb.ServiceID]lb.Health{web: down("10.1.0.1:80")}, true)
 		m.pass(t)
 		m.check(t, "the backend is down", "release "+mine, "withdraw "+mine+"/32")
-		m.target.rec.SetHealth(map[lb.ServiceID]lb.Health{web: {}})
+		m.target.rec.SetHealth(map[lb.ServiceID]lb.Health{web: {}}, true)
 		m.pass(t)
 		m.check(t, "it is back", "claim "+mine)
 		time.Sleep(5 * time.Second)
@@ -329,7 +329,7 @@ func TestMessagesAreRateLimited(t *testing.T) {
 		before := len(m.gossip.said)
 		for range 100 { // a backend that comes and goes, for 2 s
 			for _, h := range []lb.Health{down("10.1.0.1:80"), {}} {
-				m.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web0"): h})
+				m.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web0"): h}, true)
 				m.pass(t)
 				time.Sleep(10 * time.Millisecond)
 			}

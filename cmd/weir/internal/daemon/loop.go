@@ -89,7 +89,7 @@ func (b *box) begin(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	b.target.rec.SetHealth(b.target.checks.Health())
+	b.target.rec.SetHealth(b.target.checks.Health(), true)
 	b.sources.update(lb.Update{Source: config.Source, Put: b.target.cfg.Services, Synced: true}, b.target.rec.Update)
 	b.sources.receive()
 	b.target.keepUnreachable(ctx)
@@ -129,7 +129,7 @@ func (b *box) apply(ctx context.Context, cfg *config.Config) error {
 	b.sources.pools.Configure(cfg.Addresses)
 	b.sources.clusters.Set(ctx, kube.Configs(cfg, b.opts.Version, b.target.mode))
 	b.sources.pools.Follow(b.sources.clusters.Real())
-	b.target.rec.SetHealth(b.target.checks.Health())
+	b.target.rec.SetHealth(b.target.checks.Health(), true)
 	b.sources.update(lb.Update{Source: config.Source, Put: cfg.Services, Synced: true}, b.target.rec.Update)
 	b.target.causes.Add("the configuration")
 	b.log.Info("configuration loaded", "file", b.opts.ConfigFile, "services", len(cfg.Services))

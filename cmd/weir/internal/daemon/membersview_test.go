@@ -238,11 +238,11 @@ func TestIsolationIsShown(t *testing.T) {
 		m.receive(t)
 		m.live(t, publishEvery)
 		const letGo = "no client can reach this box: it has released the gateways and masquerade sources"
-		why := "eth0 has no carrier; " + letGo
-		if g := m.steering.fleet.View().Status(time.Now()); !g.Isolated || g.Reason != why {
+		reason := "eth0 has no carrier; " + letGo
+		if g := m.steering.fleet.View().Status(time.Now()); !g.Isolated || g.Reason != reason {
 			t.Errorf("at a glance: %+v", g)
 		}
-		if said := m.gossip.last(); said.Unfit != why {
+		if said := m.gossip.last(); said.Unfit != reason {
 			t.Errorf("it says %+v", said)
 		}
 		if x := m.steering.fleet.View().Owned(netip.MustParseAddr("10.2.0.254")); x == nil || x.Reason != letGo {

@@ -237,7 +237,7 @@ func (p *passes) publish() {
 	s.Config = p.inForce.status()
 	s.Kernel = status.Kernel{
 		Release: kernelmode.Release(), Mode: string(p.target.mode.Use), Fallback: p.target.mode.Fallback,
-		Rules: p.target.kernel.Backend(p.target.cfg.Kernel.Families[0]).Name(), Services: catalog.Len(),
+		Rules: p.target.kernel.Backend(p.target.cfg.Kernel.Families[0]).Name(), IPTablesReason: p.target.mode.IPTablesReason, Services: catalog.Len(),
 		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
 		VIPs: catalog.VIPs(), SetMembers: v.counts["member"],
 		LastSync: p.progress.lastPass, LastAudit: p.progress.audits.Last, Pending: p.target.rec.Pending(), Blocked: p.progress.waiting,

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/kube"
+	"weir/cmd/weir/internal/supervise"
 	"weir/lb"
 )
 
@@ -99,6 +101,66 @@ func TestAShorterPeriodIsInForceAtOnce(t *testing.T) {
 		p.passed(time.Now(), 50*time.Millisecond)
 		if wait := time.Until(p.floor); wait != 50*time.Millisecond {
 			t.Errorf("the next pass waits for %v", wait)
+		}
+	})
+}
+
+// endlessCount is a kernel with so many connections that no count of them ends.
+type endlessCount struct{ begun chan struct{} }
+
+func (k endlessCount) CountConns(ctx context.Context, _ []lb.RealServer) (map[lb.Object]lb.Conns, error) {
+	close(k.begun)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// The loop does not read connections: while those of draining backends are counted it applies changes at once, and ends drains at
+// their deadlines.
+func TestTheLoopDoesNotWaitForACountOfDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := idleConcurrent(t)
+		kernel := endlessCount{make(chan struct{})}
+		c.passes.counter = supervise.NewDrainCounter(c.log, kernel, func(time.Duration) {})
+		c.run(t, t.Context())
+		time.Sleep(time.Minute) // the start waits no longer for clusters
+		do := func(f func()) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if err := c.calls.Do(ctx, f); err != nil {
+				t.Fatalf("the loop is busy: %v", err)
+			}
+		}
+		serve := func(backend string) {
+			t.Helper()
+			svc := served(1)
+			svc.ID.Source, svc.ID.Namespace, svc.Drain = config.Source, "", time.Hour
+			svc.Ports[0].Backends[0].Addr = netip.MustParseAddrPort(backend)
+			do(func() {
+				if err := c.apply(t.Context(), c.config(t, []lb.Service{svc})); err != nil {
+					t.Error(err)
+				}
+			})
+			rs := lb.RealServer{Frontend: lb.Frontend{Addr: svc.VIPs[0].Addr, Port: 80, Proto: lb.TCP}, Addr: svc.Ports[0].Backends[0].Addr}
+			if c.kernel.Objects()[rs.ID()] == nil {
+				t.Errorf("%s is not in the kernel", rs)
+			}
+		}
+		serve("10.0.0.1:80")
+		serve("10.0.0.2:80")
+		<-kernel.begun
+		serve("10.0.0.3:80")
+		draining := func() (n int) { do(func() { n = c.target.rec.Draining() }); return n }
+		if n := draining(); n != 2 {
+			t.Errorf("%d backends drain, want 2", n)
+		}
+		time.Sleep(2 * time.Hour)
+		if n := draining(); n != 0 {
+			t.Errorf("%d backends drain after their deadline", n)
+		}
+		c.end()
+		if err := <-c.ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

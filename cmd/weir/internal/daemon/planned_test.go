@@ -31,7 +31,7 @@ backends = ["10.1.0.9"]
 `)
 		b.loops(t)
 		b.sources.pools = poolsOf(&giver{outside: []ipam.Note{{Service: shop("web"), Addr: vipB, Reason: ipam.OutsidePool, Text: "no pool has it"}}})
-		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("down"): down("10.1.0.9:80")})
+		b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("down"): down("10.1.0.9:80")}, true)
 		b.pass(t)
 		file := filepath.Join(t.TempDir(), "weir.toml")
 		text := oneRouter + "[[bgp.advertise]]\nmed = 5\nservices = [\"web\"]\n[[bgp.advertise]]\n" + web(`"10.1.0.1"`) + `

@@ -35,7 +35,7 @@ func (g *giver) Run(ctx context.Context) error {
 
 func (g *giver) Changed() <-chan struct{} { return nil }
 
-func (g *giver) Notes() []lb.Note { return g.notes }
+func (g *giver) Summary() (k8ssync.ProviderStatus, []lb.Note) { return g.status, g.notes }
 
 func (g *giver) Status() k8ssync.ProviderStatus { return g.status }
 

@@ -197,11 +197,11 @@ func (r *reloads) showReload() {
 }
 
 // health returns the health of the Services in force.
-func (r *reloads) health() map[lb.ServiceID]lb.Health {
+func (r *reloads) health() (health map[lb.ServiceID]lb.Health, all bool) {
 	if r.inForce.next == nil {
-		return r.target.checks.Health()
+		return r.target.checks.Turned()
 	}
-	return config.HealthDuring(r.target.cfg, r.inForce.next.Config, r.target.rec.Facts().Health, r.target.checks.Health())
+	return config.HealthDuring(r.target.cfg, r.inForce.next.Config, r.target.rec.Facts().Health, r.target.checks.Health()), true
 }
 
 // goBack ends a trial: the old configuration comes into force again.

@@ -151,10 +151,10 @@ connect_retry = "2s"
 	b.pass(t)
 	router.receives(t, "a service", 1)
 
-	b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): down("10.1.0.1:80")})
+	b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): down("10.1.0.1:80")}, true)
 	b.pass(t)
 	router.receives(t, "without a backend", 0)
-	b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): {}})
+	b.target.rec.SetHealth(map[lb.ServiceID]lb.Health{static("web"): {}}, true)
 	b.pass(t)
 	router.receives(t, "with it again", 1)
 

@@ -25,8 +25,8 @@ func TestNameConflictClaimsNothing(t *testing.T) {
 		if next := m.steering.fleet.Next(); !next.IsZero() && !next.After(time.Now()) {
 			t.Errorf("it does not sleep: it is to wake at %s", next)
 		}
-		if why := m.steering.fleet.Members(time.Now()).Members[0].Reason; !strings.Contains(why, "10.9.0.9:7946 has the name a too") {
-			t.Errorf("it says %q", why)
+		if reason := m.steering.fleet.Members(time.Now()).Members[0].Reason; !strings.Contains(reason, "10.9.0.9:7946 has the name a too") {
+			t.Errorf("it says %q", reason)
 		}
 		m.gossip.status.NameConflict = ""
 		m.receive(t)

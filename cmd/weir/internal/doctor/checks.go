@@ -100,6 +100,10 @@ func kernelChecks() []Check {
 		Means: "Services with that scheduler, or all Services, can't be programmed",
 		Fix:   "modprobe -a; the full kernel package", needs: []facts.Part{facts.Modules}, judge: noModules,
 	}, {
+		ID: "rules", Passed: "the rules are in nftables, or in iptables as configured",
+		Means: "weir programs no rules until the kernel accepts them",
+		Fix:   "kernel.rules = \"auto\"; the kernel that the finding names", applies: configured, needs: []facts.Part{facts.Modules}, judge: refusedRules,
+	}, {
 		ID: "ipvs-table", Passed: "the connection table of IPVS is large enough",
 		Means: "the cost of a packet grows with the number of connections",
 		Fix:   "conn_tab_bits in /etc/modprobe.d/weir.conf", applies: withIPVS, needs: []facts.Part{facts.Modules}, judge: fullIPVS,

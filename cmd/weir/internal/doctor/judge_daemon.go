@@ -13,15 +13,15 @@ import (
 
 // notRunning reports that no daemon answers.
 func notRunning(f box) []Finding {
-	why, missing := f.Missing[facts.Daemon]
+	reason, missing := f.Missing[facts.Daemon]
 	switch {
 	case !missing:
 		return nil
 	case f.NoAccess:
-		return []Finding{{Severity: Unknown, Text: string(facts.Daemon) + " did not answer: " + why}}
+		return []Finding{{Severity: Unknown, Text: string(facts.Daemon) + " did not answer: " + reason}}
 	case f.NotRunning == "":
 		return []Finding{{
-			Severity: Warning, Text: string(facts.Daemon) + " did not answer: " + why, Reason: "it hangs, or it is busy with many changes; checks of its state are missing",
+			Severity: Warning, Text: string(facts.Daemon) + " did not answer: " + reason, Reason: "it hangs, or it is busy with many changes; checks of its state are missing",
 			Fix: "try again in a minute; if it hangs, see journalctl -u weir -n 50, and restart it, which cuts no connection", Command: "systemctl restart weir",
 		}}
 	}

@@ -3,12 +3,12 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/doctor/facts"
+	"weir/cmd/weir/internal/doctor/walk"
 	"weir/lb"
 	"weir/lb/linux"
 )
@@ -117,187 +117,97 @@ func removal(t linux.Tables, c linux.Chain) []string {
 	return append(cmds, fmt.Sprintf("%s -t %s -F %s", t.Program(), c.Table, c.Name), fmt.Sprintf("%s -t %s -X %s", t.Program(), c.Table, c.Name))
 }
 
-// need is a packet that must pass, and the traffic that it stands for.
-type need struct {
-	packet
-	what string
-}
-
-// needs returns the packets of peers and members that must pass, and their replies.
-func (f box) needs() []need {
-	var out []need
-	add := func(what string, p packet) { out = append(out, need{p, what}) }
-	for _, p := range f.Speakers {
-		way := packet{hook: "INPUT", in: p.Interface, src: p.Addr.Addr().WithZone(""), proto: "tcp"}
-		answer := way
-		answer.state, answer.port = "ESTABLISHED", 40000
-		add("replies of BGP peer "+p.Name, answer)
-		way.state = "NEW"
-		if f.Config != nil && f.Config.BGP != nil && f.Config.BGP.Speaker.ListenPort > 0 {
-			way.port = uint16(f.Config.BGP.Speaker.ListenPort)
-			add("connections of BGP peer "+p.Name, way)
-		}
-		if f.bfd(p.Name) {
-			way.proto, way.port = "udp", 3784
-			add("BFD of peer "+p.Name, way)
+// lastTarget is where a rule leads.
+func lastTarget(words []string) string {
+	for i := len(words) - 2; i >= 0; i-- {
+		if words[i] == "-j" || words[i] == "-g" {
+			return words[i+1]
 		}
 	}
-	ports := f.bfdBackends()
-	for _, w := range f.Ways {
-		if port, ok := ports[w.Backend]; ok && w.Error == "" {
-			add("BFD of backend "+w.Backend.String(), packet{hook: "INPUT", in: w.Interface, src: w.Backend, proto: "udp", port: port, state: "NEW"})
-		}
-	}
-	if f.Config != nil && f.Config.Fleet != nil {
-		for _, m := range f.Members {
-			way := packet{hook: "INPUT", in: m.Interface, src: m.Addr.Addr(), proto: "udp", port: f.Config.Fleet.Gossip.Bind.Port(), state: "NEW"}
-			add("gossip of member "+m.Name, way)
-			way.proto = "tcp"
-			add("connections of member "+m.Name, way)
-		}
-	}
-	return out
-}
-
-// serviceNeeds returns the packets of clients that must pass, and of the replies one for each interface.
-func (f box) serviceNeeds() []need {
-	out := f.clientNeeds()
-	links := map[string]bool{}
-	for _, w := range f.Ways {
-		if w.Error == "" && !w.Local && !links[w.Interface] {
-			links[w.Interface] = true
-			out = append(out, need{packet{hook: "FORWARD", in: w.Interface, src: w.Backend, proto: "tcp", port: 40000, state: "ESTABLISHED", service: true}, "replies of backend " + w.Backend.String()})
-		}
-	}
-	for _, p := range f.healthPorts() {
-		for _, in := range f.uplinks() {
-			out = append(out, need{packet{hook: "INPUT", in: in, dst: p.Addr(), proto: "tcp", port: p.Port(), state: "NEW", service: true}, fmt.Sprintf("probes of healthCheckNodePort %d", p.Port())})
-		}
-	}
-	return out
-}
-
-// uplinks returns the interfaces of clients and probes; "" is any.
-func (f box) uplinks() []string {
-	if len(f.Network.Uplinks) == 0 {
-		return []string{""}
-	}
-	return f.Network.Uplinks
-}
-
-// translated is the state of a client's first packet after DNAT, in mode netfilter.
-const translated = "NEW,DNAT"
-
-// clientNeeds returns the packets of clients: to the box and from there to the backends with IPVS, and else
-// through the box.
-func (f box) clientNeeds() []need {
-	served := facts.ServedBy(&f.Facts)
-	if !facts.UsesIPVS(&f.Facts) {
-		return f.serverNeeds(served.Servers, "FORWARD", translated)
-	}
-	out := f.serverNeeds(served.Servers, "OUTPUT", "NEW") // as if the box had made them
-	for _, x := range slices.Concat(served.Frontends, served.NodePorts) {
-		for _, in := range f.uplinks() {
-			out = append(out, need{packet{hook: "INPUT", in: in, dst: x.Addr, proto: x.Proto, port: x.Port, state: "NEW", service: true}, "clients of " + x.Service})
-		}
-	}
-	return out
-}
-
-// serverNeeds returns the packets of clients to the servers that are not the box itself.
-func (f box) serverNeeds(servers []facts.Server, hook, state string) (out []need) {
-	ways := map[netip.Addr]facts.Way{}
-	for _, w := range f.Ways {
-		ways[w.Backend] = w
-	}
-	for _, s := range servers {
-		if w := ways[s.Backend]; !w.Local && w.Error == "" {
-			out = append(out, need{packet{hook: hook, out: w.Interface, dst: s.Addr, proto: s.Proto, port: s.Port, state: state, service: true}, "clients of " + s.Service})
-		}
-	}
-	return out
-}
-
-// bfdBackends returns the backends with a check of type bfd, and the port of its packets.
-func (f box) bfdBackends() map[netip.Addr]uint16 {
-	out := map[netip.Addr]uint16{}
-	if f.Config == nil {
-		return out
-	}
-	for _, g := range f.Config.Checks {
-		for _, p := range g.Ports {
-			for _, b := range p.Backends {
-				if g.Check.Kind == "bfd" {
-					out[b.Addr.Addr()] = g.Check.BFDPort()
-				}
-			}
-		}
-	}
-	return out
-}
-
-func (f box) bfd(peer string) bool {
-	if f.Config == nil || f.Config.BGP == nil {
-		return false
-	}
-	for _, p := range f.Config.BGP.Speaker.Peers {
-		if p.Name == peer {
-			return p.BFD.Enabled
-		}
-	}
-	return false
+	return ""
 }
 
 // firewall reports rules of iptables that drop packets that must pass.
 func firewall(f box) []Finding {
-	needs := f.needs()
-	if f.Running != nil { // at its start weir puts its own rules first
-		needs = append(needs, f.serviceNeeds()...)
+	needs := append(f.needs(), f.serviceNeeds()...)
+	var groups [][]lost // each is one finding
+	var of []linux.Tables
+	places := map[string]int{}
+	for _, t := range f.Tables {
+		for _, l := range lostIn(f, t, needs) {
+			place := fmt.Sprint(t.Program(), l.Hook, l.State, l.Fate, l.inUFW(t))
+			if !l.Service {
+				place += l.what
+			}
+			i, ok := places[place]
+			if !ok {
+				i = len(groups)
+				places[place], groups, of = i, append(groups, nil), append(of, t)
+			}
+			groups[i] = append(groups[i], l)
+		}
 	}
 	var out []Finding
-	seen := map[string]bool{} // weir's rules are the same for all Services
-	for _, n := range needs {
-		for _, t := range f.Tables {
-			key := n.sameRules()
-			if t.Family != n.family() || n.service && seen[key] {
-				continue
+	for _, t := range f.Tables {
+		if t.Unread != "" {
+			out = append(out, Finding{
+				Severity: Unknown, Text: fmt.Sprintf("table filter of %s %s, and can't be checked: the program %s-save is missing", t.Program(), t.Unread, t.Program()),
+				Fix: "install iptables, and repeat weir doctor",
+			})
+		}
+	}
+	for i, g := range groups {
+		out = append(out, f.droppedBy(of[i], g))
+	}
+	return out
+}
+
+// priorities are those of the tables of iptables that may drop packets.
+var priorities = map[string]int{"raw": -300, "mangle": -150, "filter": 0}
+
+// lostIn returns the packets that rules of iptables drop for certain.
+func lostIn(f box, t linux.Tables, needs []need) (out []lost) {
+	for _, c := range t.Chains {
+		priority, ok := priorities[c.Table]
+		if !ok || c.Policy == "-" { // a program has made the chain
+			continue
+		}
+		for _, n := range at(f, facts.NFHook{Hook: c.Name, Chain: c.Name, Priority: priority}, needs) {
+			if f.Running == nil && n.Service && c.Table == "filter" {
+				continue // at its start weir puts its own rules first
 			}
-			x := pass(t, f.prefix(), n.packet)
-			if !x.dropped || x.maybe {
-				continue
+			x := walk.Pass(t, c.Table, c.Name, f.prefix(), n.Packet)
+			if t.Family == n.family() && x.Dropped && !x.Maybe {
+				out = append(out, lost{n, x})
 			}
-			seen[key] = seen[key] || n.service
-			finding := Finding{
-				Severity: Error, Text: fmt.Sprintf("the firewall drops %s: %s (%s)", n.what, x, t.Program()),
-				Fix:     "accept it before that rule, and add the rule to your firewall",
-				Command: n.admit(t, x),
-			}
-			switch {
-			case n.service && n.hook != "OUTPUT" && facts.Backend(&f.Facts) == linux.NFTables:
-				f.overridden(&finding)
-			case usesUFW(t) && n.state == "NEW":
-				finding.Fix = "allow it in ufw"
-			}
-			out = append(out, finding)
 		}
 	}
 	return out
 }
 
-// sameRules is equal for packets of Services that meet the same rules of weir, and need the same ones of others: weir
-// has no rule in OUTPUT.
-func (n need) sameRules() string {
-	if n.hook == "OUTPUT" {
-		return fmt.Sprint(n.family(), n.hook, n.proto, n.port)
+// droppedBy is the finding for packets that rules drop at one place.
+func (f box) droppedBy(t linux.Tables, all []lost) Finding {
+	n := all[0]
+	out := Finding{
+		Severity: Error, Text: fmt.Sprintf("the firewall drops %s: %s (%s)", some(names(all)), n.Fate, t.Program()),
+		Fix:     "accept it before that rule, and add the rule to your firewall",
+		Command: admit(t, all),
 	}
-	return n.family().String() + n.hook + n.state
+	if n.inUFW(t) {
+		out.Fix = "allow it in ufw"
+	}
+	if n.Service && n.Hook != "OUTPUT" && n.Table == "filter" && facts.Backend(&f.Facts) == linux.NFTables {
+		f.overridden(&out)
+	}
+	return out
 }
 
-// overridden gives the remedy for rules of iptables that came after weir had selected nftables.
+// overridden gives the remedy for rules of iptables that weir's rules in nftables can't override. A restart helps
+// only if it selects iptables.
 func (f box) overridden(x *Finding) {
 	const effect = "weir's rules are in nftables, and only rules of iptables come before these: "
 	switch {
-	case f.Kernel.Modules["ip_set"] == facts.Absent || f.Kernel.Modules["xt_set"] == facts.Absent:
+	case f.Kernel.NFTables || f.Kernel.Modules["ip_set"] == facts.Absent || f.Kernel.Modules["xt_set"] == facts.Absent:
 	case f.Config != nil && f.Config.Kernel.Rules == config.RulesAuto && f.Config.Kernel.IPTables == config.IPTablesAuto:
 		x.Fix, x.Command = effect+"restart weir, and it selects iptables", "systemctl restart weir"
 	default:
@@ -305,51 +215,91 @@ func (f box) overridden(x *Finding) {
 	}
 }
 
-// family returns the family of a packet.
-func (n need) family() lb.Family {
-	if cmp.Or(n.src, n.dst).Is6() {
-		return lb.IPv6
+// mostPorts is how many ports a rule of iptables or ufw can have.
+const mostPorts = 15
+
+// admit returns the commands that accept packets just before they are dropped.
+func admit(t linux.Tables, all []lost) string {
+	top := slices.MinFunc(all, func(a, b lost) int { return cmp.Compare(a.Top, b.Top) }).Top // of all ways to the drop
+	switch {
+	case all[0].stateless():
+		return ""
+	case !all[0].first():
+		all = all[:1] // one rule for all, without ports
 	}
-	return lb.IPv4
+	var commands []string
+	for len(all) > 0 {
+		one := all[0]
+		one.Top = top
+		var ports []string
+		var rest []lost
+		for _, l := range all {
+			switch port := fmt.Sprint(l.Port); {
+			case !l.sameRule(one), len(ports) == mostPorts && !slices.Contains(ports, port):
+				rest = append(rest, l)
+			case !slices.Contains(ports, port):
+				ports = append(ports, port)
+			}
+		}
+		commands = append(commands, one.admit(t, ports))
+		all = rest
+	}
+	return strings.Join(commands, "; ")
 }
 
-// admit returns the command that accepts a packet just before it is dropped.
-func (n need) admit(t linux.Tables, x fate) string {
-	if usesUFW(t) && n.state == "NEW" {
-		return n.allow()
+// sameRule reports whether one rule accepts both packets, except for their ports. In OUTPUT it is for all backends.
+func (l lost) sameRule(as lost) bool {
+	return l.Proto == as.Proto && l.Src == as.Src && (l.Hook == "OUTPUT" || l.Dst == as.Dst)
+}
+
+// admit returns the command for packets to ports.
+func (l lost) admit(t linux.Tables, ports []string) string {
+	if l.inUFW(t) {
+		return l.allow(strings.Join(ports, ","))
 	}
-	words := []string{t.Program(), "-I", n.hook, fmt.Sprint(x.top)}
-	if x.rule == 0 {
-		words = []string{t.Program(), "-A", n.hook}
+	words := []string{t.Program()}
+	if l.Table != "filter" {
+		words = append(words, "-t", l.Table)
 	}
-	if states := map[string]string{"ESTABLISHED": "RELATED,ESTABLISHED", translated: "DNAT"}[n.state]; states != "" {
+	if l.Rule > 0 {
+		words = append(words, "-I", l.Hook, fmt.Sprint(l.Top))
+	} else {
+		words = append(words, "-A", l.Hook)
+	}
+	if states := map[string]string{"ESTABLISHED": "RELATED,ESTABLISHED", translated: "DNAT"}[l.State]; states != "" {
 		return strings.Join(append(words, "-m", "conntrack", "--ctstate", states, "-j", "ACCEPT"), " ")
 	}
-	if n.src.IsValid() {
-		words = append(words, "-s", n.src.String())
+	if l.Src.IsValid() {
+		words = append(words, "-s", l.Src.String())
 	}
-	if n.dst.IsValid() && n.hook != "OUTPUT" { // all backends with this port
-		words = append(words, "-d", n.dst.String())
+	if l.Dst.IsValid() && l.Hook != "OUTPUT" {
+		words = append(words, "-d", l.Dst.String())
 	}
-	return strings.Join(append(words, "-p", n.proto, "--dport", fmt.Sprint(n.port), "-j", "ACCEPT"), " ")
+	words = append(words, "-p", l.Proto)
+	if len(ports) > 1 {
+		words = append(words, "-m", "multiport", "--dports")
+	} else {
+		words = append(words, "--dport")
+	}
+	return strings.Join(append(words, strings.Join(ports, ","), "-j", "ACCEPT"), " ")
 }
 
-// usesUFW reports whether ufw has made the rules.
-func usesUFW(t linux.Tables) bool {
-	return slices.ContainsFunc(t.Chains, func(c linux.Chain) bool { return c.Name == "ufw-user-input" || c.Name == "ufw6-user-input" })
+// inUFW reports whether a rule of ufw accepts the packet: ufw has made the rules, and knows its protocol.
+func (l lost) inUFW(t linux.Tables) bool {
+	return l.first() && l.Table == "filter" && l.Proto != "sctp" && slices.ContainsFunc(t.Chains, func(c linux.Chain) bool { return c.Name == "ufw-user-input" || c.Name == "ufw6-user-input" })
 }
 
 // allow returns the command of ufw that accepts a packet.
-func (n need) allow() string {
+func (n need) allow(ports string) string {
 	from, to := "any", "any"
-	if n.src.IsValid() {
-		from = n.src.String()
+	if n.Src.IsValid() {
+		from = n.Src.String()
 	}
-	if n.dst.IsValid() {
-		to = n.dst.String()
+	if n.Dst.IsValid() {
+		to = n.Dst.String()
 	}
-	if n.hook == "OUTPUT" {
-		return fmt.Sprintf("ufw allow out proto %s to any port %d", n.proto, n.port)
+	if n.Hook == "OUTPUT" {
+		return fmt.Sprintf("ufw allow out proto %s to any port %s", n.Proto, ports)
 	}
-	return fmt.Sprintf("ufw allow proto %s from %s to %s port %d", n.proto, from, to, n.port)
+	return fmt.Sprintf("ufw allow proto %s from %s to %s port %s", n.Proto, from, to, ports)
 }

@@ -83,6 +83,31 @@ func noModules(f box) []Finding {
 	}}
 }
 
+// refusedRules reports why nftables does not have the rules, unless the configuration selects iptables.
+func refusedRules(f box) []Finding {
+	k := f.Config.Kernel
+	auto := k.Rules == config.RulesAuto && k.IPTables == config.IPTablesAuto
+	instead := "iptables and ipset have the rules, not nftables: "
+	reason := ""
+	switch {
+	case k.Rules == config.RulesNFTables && f.Kernel.Refusal != "":
+		return []Finding{{
+			Severity: Error, Text: "the kernel refuses weir's rules in nftables: " + f.Kernel.Refusal,
+			Fix: "set kernel.rules = \"auto\" and restart weir: it selects iptables and ipset",
+		}}
+	case f.Running != nil:
+		reason = f.Running.Kernel.IPTablesReason
+	case f.Kernel.Untried && (auto || k.Rules == config.RulesNFTables):
+		return []Finding{{Severity: Unknown, Text: "whether the kernel accepts weir's rules in nftables can't be checked: only root may try"}}
+	case auto && !f.Kernel.NFTables:
+		instead, reason = "weir selects iptables and ipset for its rules, not nftables: ", f.Kernel.Refusal
+	}
+	if reason == "" {
+		return nil
+	}
+	return []Finding{{Severity: Passed, Text: instead + reason}}
+}
+
 // fullIPVS reports too few buckets of the connection table of IPVS.
 func fullIPVS(f box) []Finding {
 	if f.Kernel.IPVSBuckets == 0 || f.Kernel.IPVSConns/f.Kernel.IPVSBuckets < longChain {

@@ -52,10 +52,10 @@ func noWay(f box) []Finding {
 		}
 		by[w.Error] = append(by[w.Error], w.Backend.String())
 	}
-	for _, why := range order {
+	for _, reason := range order {
 		out = append(out, Finding{
-			Severity: Error, Text: "no route to " + some(by[why]) + ": " + why,
-			Fix: "see ip route get " + by[why][0] + "; add a route: ip route add " + by[why][0] + " via GATEWAY",
+			Severity: Error, Text: "no route to " + some(by[reason]) + ": " + reason,
+			Fix: "see ip route get " + by[reason][0] + "; add a route: ip route add " + by[reason][0] + " via GATEWAY",
 		})
 	}
 	return out

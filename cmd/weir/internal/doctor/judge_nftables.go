@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	"weir/cmd/weir/internal/doctor/facts"
+	"weir/cmd/weir/internal/doctor/walk"
 	"weir/lb"
 )
 
 // lost is a packet that a chain drops.
 type lost struct {
 	need
-	fate
+	walk.Fate
 }
 
 // foreignFirewall reports base chains of nf_tables that drop packets that must pass. A packet needs the
@@ -33,7 +34,7 @@ func foreignFirewall(f box) []Finding {
 			if len(dropped) > 0 {
 				fix, command := remedy(t, h, dropped)
 				out = append(out, Finding{Severity: Error, Fix: fix, Command: command, Text: fmt.Sprintf("chain %s of nf_tables table %s drops %s: %s",
-					h.Chain, t, some(names(dropped)), dropped[0].fate)})
+					h.Chain, t, some(names(dropped)), dropped[0].Fate)})
 			} else if len(perhaps) > 0 {
 				out = append(out, Finding{
 					Severity: Info, Text: fmt.Sprintf("chain %s of nf_tables table %s may drop %s: weir doctor can't follow all of its rules",
@@ -50,7 +51,7 @@ func foreignFirewall(f box) []Finding {
 func (f box) unread(t facts.NFTable, needs []need) []Finding {
 	var chains []string
 	for _, h := range t.Hooks {
-		if !t.SavedByIPTables(h, f.Tables) && slices.ContainsFunc(needs, func(n need) bool { return n.hook == h.Hook && t.Has(n.family()) }) {
+		if !t.SavedByIPTables(h, f.Tables) && slices.ContainsFunc(at(f, h, needs), func(n need) bool { return t.Has(n.family()) }) {
 			chains = append(chains, "chain "+h.Chain)
 		}
 	}
@@ -65,18 +66,18 @@ func (f box) unread(t facts.NFTable, needs []need) []Finding {
 
 // lostAt returns the packets that a base chain drops, for certain and perhaps.
 func (f box) lostAt(t facts.NFTable, h facts.NFHook, needs []need) (dropped, perhaps []lost) {
-	for _, n := range needs {
-		if n.hook != h.Hook || !t.Has(n.family()) {
+	for _, n := range at(f, h, needs) {
+		if !t.Has(n.family()) {
 			continue
 		}
-		x := passFrom(h.Chain, t.Rules, f.prefix(), n.packet)
-		if x.rule > 0 {
-			x.rule = t.Numbers[x.chain][x.rule-1]
+		x := walk.Pass(t.Rules, "filter", h.Chain, f.prefix(), n.Packet)
+		if x.Rule > 0 {
+			x.Rule = t.Numbers[x.Chain][x.Rule-1]
 		}
 		switch {
-		case x.dropped && x.maybe:
+		case x.Dropped && x.Maybe:
 			perhaps = append(perhaps, lost{n, x})
-		case x.dropped:
+		case x.Dropped:
 			dropped = append(dropped, lost{n, x})
 		}
 	}
@@ -104,8 +105,11 @@ func remedy(t facts.NFTable, h facts.NFHook, dropped []lost) (fix, command strin
 	case t.Name == "firewalld":
 		return "add a policy between the zones of the backends and the clients (firewall-cmd --new-policy)", ""
 	}
-	return "accept them in this table and in the file of its rules, such as /etc/nftables.conf: no rule of weir can accept what another table drops",
-		inTable(t, h, dropped)
+	fix = "accept them in this table and in the file of its rules, such as /etc/nftables.conf: no rule of weir can accept what another table drops"
+	if slices.ContainsFunc(dropped, lost.stateless) {
+		return fix, ""
+	}
+	return fix, inTable(t, h, dropped)
 }
 
 // inFirewalld returns the command that opens the ports of clients, and those of peers and members for
@@ -115,15 +119,15 @@ func inFirewalld(dropped []lost) string {
 	options := map[string][]string{} // by command
 	for _, l := range dropped {
 		// firewall-cmd refuses options of both kinds in one command.
-		command, option := "firewall-cmd --permanent", fmt.Sprintf("--add-port=%d/%s", l.port, l.proto)
+		command, option := "firewall-cmd --permanent", fmt.Sprintf("--add-port=%d/%s", l.Port, l.Proto)
 		if z := l.zone(); z != "" {
 			command += " --zone=" + z
 		}
 		key := command
-		if l.src.IsValid() {
+		if l.Src.IsValid() {
 			key += " --add-rich-rule"
 			option = fmt.Sprintf(`--add-rich-rule='rule family="%s" source address="%s" port port="%d" protocol="%s" accept'`,
-				strings.ToLower(l.family().String()), l.src, l.port, l.proto)
+				strings.ToLower(l.family().String()), l.Src, l.Port, l.Proto)
 		}
 		if len(options[key]) == 0 {
 			options[key], commands = []string{command}, append(commands, key)
@@ -138,9 +142,12 @@ func inFirewalld(dropped []lost) string {
 	return strings.Join(append(commands, "firewall-cmd --reload"), " && ")
 }
 
+// stateless reports whether no rule knows the packet: it is not the first one, and comes before conntrack.
+func (l lost) stateless() bool { return l.Stateless && !l.first() }
+
 // zone returns the zone of firewalld in which a packet is dropped, "" for the default zone.
 func (l lost) zone() string {
-	for _, c := range l.passed {
+	for _, c := range l.Passed {
 		if z, ok := strings.CutPrefix(c, "filter_IN_"); ok && !strings.HasPrefix(z, "policy_") {
 			return z
 		}
@@ -159,7 +166,7 @@ func inTable(t facts.NFTable, h facts.NFHook, dropped []lost) string {
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
 		var ports []string
 		for _, l := range dropped {
-			if port := fmt.Sprint(l.port); l.proto == proto && l.state == "NEW" && !l.src.IsValid() && !slices.Contains(ports, port) {
+			if port := fmt.Sprint(l.Port); l.Proto == proto && l.first() && !l.Src.IsValid() && !slices.Contains(ports, port) {
 				ports = append(ports, port)
 			}
 		}
@@ -173,12 +180,12 @@ func inTable(t facts.NFTable, h facts.NFHook, dropped []lost) string {
 	}
 	for _, l := range dropped {
 		switch {
-		case l.state == "ESTABLISHED":
+		case l.State == "ESTABLISHED":
 			add("ct state established,related")
-		case l.state == translated:
+		case l.State == translated:
 			add("ct status dnat")
-		case l.src.IsValid():
-			add(fmt.Sprintf("%s saddr %s %s dport %d", map[lb.Family]string{lb.IPv4: "ip", lb.IPv6: "ip6"}[l.family()], l.src, l.proto, l.port))
+		case l.Src.IsValid():
+			add(fmt.Sprintf("%s saddr %s %s dport %d", map[lb.Family]string{lb.IPv4: "ip", lb.IPv6: "ip6"}[l.family()], l.Src, l.Proto, l.Port))
 		}
 	}
 	for i, rule := range rules {

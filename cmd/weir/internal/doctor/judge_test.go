@@ -145,6 +145,13 @@ func nfTable(family, name, base, rules string) facts.NFTable {
 	return t
 }
 
+// preroutingTable is a table with base chain pre, which packets meet before their routes are known.
+func preroutingTable(priority int, rules string) facts.NFTable {
+	t := nfTable("inet", "mine", "pre", rules)
+	t.Hooks[0].Hook, t.Hooks[0].Priority = "PREROUTING", priority
+	return t
+}
+
 func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
 	r := Judge(healthy(t))
 	if !r.OK() || r.Unknown > 0 || r.Passed < len(Checks())-1 { // conn-reuse is only for old kernels
@@ -222,6 +229,8 @@ func notThere(f *facts.Facts) {
 	f.Running, f.NotRunning, f.Missing[facts.Daemon] = nil, "weir is not running", "weir is not running"
 }
 
+const lacksNumgen = "support for random numbers (numgen) in nf_tables is missing: boot Linux 5.6 or later with CONFIG_NFT_NUMGEN"
+
 var kernelIlls = []ill{
 	{"kernel", Error, "older than 4.18", "", func(f *facts.Facts) { f.Kernel.Release = "3.10.0-1160.el7" }},
 	{"kernel", Warning, "older than 5.9", "", func(f *facts.Facts) { f.Kernel.Release = "4.19.0-27-amd64" }},
@@ -238,6 +247,27 @@ var kernelIlls = []ill{
 		f.Config.Kernel.DecapsulateFrom, f.Kernel.Modules["xt_TCPMSS"] = []netip.Addr{netip.MustParseAddr("10.1.0.9")}, facts.Absent
 	}},
 	{"modules", Unknown, "there is no /lib/modules/6.1.0-1-amd64", "", func(f *facts.Facts) { notThere(f); f.Kernel.Modules["xt_set"] = facts.Hidden }},
+	{"rules", Passed, "iptables and ipset have the rules, not nftables: " + lacksNumgen, "", func(f *facts.Facts) { f.Running.Kernel.IPTablesReason = lacksNumgen }},
+	{"rules", Passed, "weir selects iptables and ipset for its rules, not nftables: " + lacksNumgen, "", func(f *facts.Facts) { notThere(f); f.Kernel.Refusal = lacksNumgen }},
+	{"rules", Error, "the kernel refuses weir's rules in nftables: " + lacksNumgen, "", func(f *facts.Facts) {
+		f.Config.Kernel.Rules, f.Kernel.Refusal = config.RulesNFTables, lacksNumgen
+	}},
+	// A running weir has selected nftables before the reason came, or needs none: the configuration selects iptables.
+	{"rules", Passed, "in nftables, or in iptables as configured", "", func(f *facts.Facts) { f.Kernel.Refusal = lacksNumgen }},
+	{"rules", Passed, "in nftables, or in iptables as configured", "", func(f *facts.Facts) {
+		notThere(f)
+		f.Config.Kernel.Rules, f.Kernel.Refusal = config.RulesIPTables, lacksNumgen
+	}},
+	{"rules", Unknown, "can't be checked: only root may try", "", func(f *facts.Facts) { notThere(f); f.Kernel.Untried = true }},
+	{"rules", Unknown, "can't be checked: only root may try", "", func(f *facts.Facts) {
+		notThere(f)
+		f.Config.Kernel.Rules, f.Kernel.Untried = config.RulesNFTables, true
+	}},
+	{"rules", Passed, "in nftables, or in iptables as configured", "", func(f *facts.Facts) { f.Kernel.Untried = true }}, // the daemon has tried
+	{"rules", Passed, "in nftables, or in iptables as configured", "", func(f *facts.Facts) {
+		notThere(f)
+		f.Config.Kernel.Rules, f.Kernel.Untried = config.RulesIPTables, true
+	}},
 	{"ipvs-table", Warning, "100000 connections in 4096 buckets", "conn_tab_bits=20", func(f *facts.Facts) { f.Kernel.IPVSConns = 100000 }},
 	{"conntrack-room", Warning, "has 90 of at most 100 connections (90%)", "nf_conntrack_max=262144", func(f *facts.Facts) { f.Conntrack.Count, f.Conntrack.Max = 90, 100 }},
 	{"conntrack-room", Error, "(99%)", "nf_conntrack_max=1048544", func(f *facts.Facts) { f.Conntrack.Count = 262136 }},
@@ -277,6 +307,20 @@ var kernelIlls = []ill{
 		f.Network.DefaultByRA, f.Sysctls["net.ipv6.conf.front.accept_ra"] = "front", "1"
 	}},
 	{"bridge-netfilter", Error, "is 0", "bridge-nf-call-iptables=1", func(f *facts.Facts) { f.Sysctls["net.bridge.bridge-nf-call-iptables"] = "0" }},
+}
+
+// docker is what Docker's rules are like, which know its own interface only.
+var docker = []linux.Tables{tables(linux.NFT, "*filter\n:FORWARD DROP [0:0]\n-A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n"+
+	"-A FORWARD -i docker0 ! -o docker0 -j ACCEPT\n-A FORWARD -i docker0 -o docker0 -j ACCEPT\nCOMMIT\n")}
+
+// dropsInput is a firewall that accepts no client.
+const dropsInput = "*filter\n:INPUT DROP [0:0]\n-A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT\nCOMMIT\n"
+
+// withMail adds a Service with the VIP of the first one, after it.
+func withMail(f *facts.Facts) {
+	mail := f.Services.Frontends[0]
+	mail.Service, mail.Port, mail.Servers = "static/mail", 25, []status.Server{{Address: "10.2.0.11:25"}}
+	f.Services.Frontends = slices.Insert(f.Services.Frontends, 1, mail)
 }
 
 var firewallIlls = []ill{
@@ -346,6 +390,17 @@ var firewallIlls = []ill{
 			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out DROP\n-A out -o lo -j ACCEPT\n-A out --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A out -o front -j ACCEPT\n")}
 			f.NFTables[0].Hooks[0].Hook = "OUTPUT"
 		}},
+	{"nftables", Error, "chain out of nf_tables table inet mine drops clients of static/web: the policy of chain out is DROP",
+		"nft insert rule inet mine out tcp dport 80 accept", func(f *facts.Facts) {
+			f.Sysctls["net.ipv4.vs.conntrack"] = "0"
+			f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out DROP\n-A out --ctstate ESTABLISHED,RELATED,NEW -j ACCEPT\n")}
+			f.NFTables[0].Hooks[0].Hook = "OUTPUT"
+		}},
+	{"nftables", Passed, "no table of nf_tables drops", "", func(f *facts.Facts) {
+		f.Sysctls["net.ipv4.vs.conntrack"] = "0"
+		f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out ACCEPT\n-A out --ctstate INVALID,NEW -j DROP\n")}
+		f.NFTables[0].Hooks[0].Hook = "OUTPUT"
+	}},
 	{"nftables", Error, "chain out of nf_tables table inet mine drops clients of static/web", // IPVS sends packets to the VIP
 		"nft insert rule inet mine out tcp dport 80 accept", func(f *facts.Facts) {
 			f.Services.Frontends[0].Servers[0] = status.Server{Address: "10.2.0.11:80", Forward: "Route"}
@@ -362,8 +417,54 @@ var firewallIlls = []ill{
 		f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out DROP\n")}
 		f.NFTables[0].Hooks[0].Hook = "OUTPUT"
 	}},
+	{"nftables", Error, "chain pre of nf_tables table inet mine drops clients of static/web: rule 1 of chain pre drops it", "nft insert rule inet mine pre tcp dport 80 accept", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{preroutingTable(-300, ":pre ACCEPT\n-A pre -p tcp --dports 80 -j DROP\n")}
+	}},
+	// Before conntrack no rule knows the state of a packet.
+	{"nftables", Info, "chain pre of nf_tables table inet mine may drop clients of static/web", "", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{preroutingTable(-300, ":pre DROP\n-A pre --ctstate NEW,ESTABLISHED -j ACCEPT\n")}
+	}},
+	{"nftables", Passed, "no table of nf_tables drops", "", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{preroutingTable(-199, ":pre DROP\n-A pre --ctstate NEW,ESTABLISHED -j ACCEPT\n")}
+	}},
+	{"nftables", Error, "chain pre of nf_tables table inet mine drops replies of backend 10.2.0.11: rule 1", "", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{preroutingTable(-200, ":pre ACCEPT\n-A pre -i back -j DROP\n")}
+	}},
+	{"nftables", Error, "chain pre of nf_tables table inet mine drops replies of backend 10.2.0.11: rule 1", "nft insert rule inet mine pre ct state established,related accept", func(f *facts.Facts) {
+		f.NFTables = []facts.NFTable{preroutingTable(-199, ":pre ACCEPT\n-A pre -i back -j DROP\n")}
+	}},
+	{"nftables", Error, "chain out of nf_tables table inet mine drops clients of static/web: rule 1", "tcp dport 80 accept", func(f *facts.Facts) { // IPVS keeps the state
+		f.NFTables = []facts.NFTable{nfTable("inet", "mine", "out", ":out ACCEPT\n-A out --ctstate NEW -j DROP\n")}
+		f.NFTables[0].Hooks[0] = facts.NFHook{Hook: "OUTPUT", Chain: "out", Priority: -300}
+	}},
+	{"nftables", Info, "chain pre of nf_tables table inet mine may drop clients of static/web", "", func(f *facts.Facts) { // a VIP is local
+		f.NFTables = []facts.NFTable{preroutingTable(-150, ":pre DROP\n-A pre --dst-type LOCAL -j ACCEPT\n")}
+	}},
+	// In mode netfilter weir's chain gives packets another destination between the priorities of these two.
+	{"nftables", Error, "chain pre of nf_tables table inet mine drops clients of static/web: rule 1", "nft insert rule inet mine pre tcp dport 80 accept", func(f *facts.Facts) {
+		f.Running.Kernel.Mode, f.Services.Frontends[0].Servers[0].Address = "netfilter", "10.2.0.11:8080"
+		f.NFTables = []facts.NFTable{preroutingTable(-150, ":pre ACCEPT\n-A pre -p tcp --dports 80 -j DROP\n")}
+	}},
+	{"nftables", Error, "chain pre of nf_tables table inet mine drops clients of static/web: rule 1", "nft insert rule inet mine pre ct status dnat accept", func(f *facts.Facts) {
+		f.Running.Kernel.Mode, f.Services.Frontends[0].Servers[0].Address = "netfilter", "10.2.0.11:8080"
+		f.NFTables = []facts.NFTable{preroutingTable(0, ":pre ACCEPT\n-A pre -p tcp --dports 8080 -j DROP\n")}
+	}},
+	{"nftables", Passed, "no table of nf_tables drops", "", func(f *facts.Facts) {
+		f.Running.Kernel.Mode, f.Services.Frontends[0].Servers[0].Address = "netfilter", "10.2.0.11:8080"
+		f.NFTables = []facts.NFTable{preroutingTable(0, ":pre ACCEPT\n-A pre -p tcp --dports 80 -j DROP\n")}
+	}},
 	{"nftables", Unknown, "chain in of nf_tables table inet mine can't be checked: the program nft is missing", "", func(f *facts.Facts) {
 		f.NFTables = []facts.NFTable{{Family: "inet", Name: "mine", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "in"}}}}
+	}},
+	{"firewall", Error, "the firewall drops clients of static/web, clients of prod/a/b: the policy of chain OUTPUT",
+		"iptables-legacy -A OUTPUT -p tcp -m multiport --dports 80,8080 -j ACCEPT; iptables-legacy -A OUTPUT -p udp --dport 53 -j ACCEPT", func(f *facts.Facts) {
+			f.Services.Frontends[0].Servers = append(f.Services.Frontends[0].Servers, status.Server{Address: "10.2.0.11:8080"})
+			f.Services.Frontends[1].Protocol, f.Services.Frontends[1].Servers = "UDP", []status.Server{{Address: "10.2.0.11:53"}}
+			f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "OUTPUT ACCEPT", "OUTPUT DROP", 1))
+		}},
+	{"firewall", Error, "clients of static/web: the policy of chain OUTPUT", "ufw allow out proto tcp to any port 80", func(f *facts.Facts) {
+		f.Sysctls["net.ipv4.vs.conntrack"] = "0"
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "OUTPUT ACCEPT [0:0]", "OUTPUT DROP [0:0]\n:ufw-user-input - [0:0]", 1))
 	}},
 	{"firewall", Error, "clients of static/web: the policy of chain OUTPUT", "iptables-legacy -A OUTPUT -p tcp --dport 80 -j ACCEPT", func(f *facts.Facts) {
 		f.Running.Kernel.Rules = linux.NFTables.Name() // with iptables a restart does not help either
@@ -373,13 +474,70 @@ var firewallIlls = []ill{
 		f.Running.Kernel.Mode, f.Running.Kernel.Rules, f.Config.Kernel.Rules = "netfilter", linux.NFTables.Name(), config.RulesNFTables
 		f.Tables[0].Chains = linux.ParseTables("*filter\n:FORWARD DROP [0:0]\n-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\nCOMMIT\n")
 	}},
-	{"firewall", Error, "clients of static/web: the policy of chain INPUT", "systemctl restart weir", func(f *facts.Facts) {
+	{"firewall", Error, "the firewall drops clients of static/web, clients of prod/a/b: the policy of chain INPUT", "systemctl restart weir", func(f *facts.Facts) {
 		f.Running.Kernel.Rules = linux.NFTables.Name()
 		f.Tables[0].Chains = linux.ParseTables("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT\nCOMMIT\n")
+	}},
+	// weir's rules accept nothing in a table where they are not: each Service needs a rule of its own.
+	{"firewall", Error, "the firewall drops clients of static/web, clients of static/mail, clients of prod/a/b: the policy of chain INPUT",
+		"iptables-legacy -A INPUT -d 192.0.2.10 -p tcp -m multiport --dports 80,25 -j ACCEPT; iptables-legacy -A INPUT -d 10.1.0.1 -p tcp --dport 30080 -j ACCEPT", func(f *facts.Facts) {
+			f.Running.Kernel.Rules, f.Config.Kernel.Rules = linux.NFTables.Name(), config.RulesNFTables
+			f.Kernel.NFTables = true
+			withMail(f)
+			f.Tables[0].Chains = linux.ParseTables(dropsInput)
+		}},
+	{"firewall", Error, "the firewall drops clients of static/web, clients of static/mail, clients of prod/a/b: the policy of chain INPUT",
+		"iptables-legacy -A INPUT -d 192.0.2.10 -p tcp -m multiport --dports 80,25 -j ACCEPT; iptables-legacy -A INPUT -d 10.1.0.1 -p tcp --dport 30080 -j ACCEPT", func(f *facts.Facts) {
+			withMail(f)
+			f.Tables = []linux.Tables{tables(linux.NFT, weirRules), tables(linux.Legacy, dropsInput)}
+		}},
+	{"firewall", Error, "clients of static/web: rule 2 of chain INPUT drops it", "iptables-legacy -I INPUT 2 -d 192.0.2.10 -p tcp --dport 80 -j ACCEPT", func(f *facts.Facts) {
+		f.Running.Kernel.Rules, f.Kernel.NFTables = linux.NFTables.Name(), true // a restart selects nftables
+		f.Tables[0].Chains = linux.ParseTables("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n")
+	}},
+	{"firewall", Error, "clients of static/web, clients of static/mail: rule 1 of chain LOGDROP drops it", "iptables-legacy -I OUTPUT 2 -p tcp -m multiport --dports 80,25 -j ACCEPT", func(f *facts.Facts) {
+		withMail(f)
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "-A FORWARD", ":LOGDROP - [0:0]\n-A OUTPUT -o lo -j ACCEPT\n-A OUTPUT -p tcp -m tcp --dport 25 -j LOGDROP\n"+
+			"-A OUTPUT -o lo -j ACCEPT\n-A OUTPUT -p tcp -m tcp --dport 80 -j LOGDROP\n-A LOGDROP -j DROP\n-A FORWARD", 1))
+	}},
+	// ufw has no rules for SCTP.
+	{"firewall", Error, "clients of static/web: the policy of chain OUTPUT", "iptables-legacy -A OUTPUT -p sctp --dport 80 -j ACCEPT", func(f *facts.Facts) {
+		f.Services.Frontends[0].Protocol = "SCTP"
+		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "OUTPUT ACCEPT [0:0]", "OUTPUT DROP [0:0]\n:ufw-user-input - [0:0]", 1))
 	}},
 	{"firewall", Error, "replies of backend 10.2.0.11: the policy of chain FORWARD", "iptables-legacy -A FORWARD -m conntrack", func(f *facts.Facts) {
 		f.Running.Kernel.Rules, f.Config.Kernel.Rules = linux.NFTables.Name(), config.RulesNFTables
 		f.Tables[0].Chains = linux.ParseTables("*filter\n:FORWARD DROP [0:0]\nCOMMIT\n")
+	}},
+	{"firewall", Error, "replies of backend 10.2.0.11: the policy of chain FORWARD", "systemctl restart weir", func(f *facts.Facts) {
+		f.Running.Kernel.Rules, f.Tables = linux.NFTables.Name(), docker
+	}},
+	{"firewall", Error, "clients of static/web: the policy of chain FORWARD", "systemctl restart weir", func(f *facts.Facts) {
+		f.Running.Kernel.Mode, f.Running.Kernel.Rules, f.Tables = "netfilter", linux.NFTables.Name(), docker
+	}},
+	{"firewall", Error, "replies of backend 10.2.0.11: the policy of chain FORWARD is DROP (iptables-nft)", "systemctl restart weir", func(f *facts.Facts) {
+		f.Running.Kernel.Rules = linux.NFTables.Name()
+		f.Tables = []linux.Tables{tables(linux.Legacy, "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"), docker[0]}
+	}},
+	{"firewall", Error, "clients of static/web: rule 1 of chain PREROUTING in table raw drops it (iptables-legacy)", "iptables-legacy -t raw -I PREROUTING 1 -d 192.0.2.10 -p tcp --dport 80 -j ACCEPT", func(f *facts.Facts) {
+		f.Running.Kernel.Rules = linux.NFTables.Name() // with iptables a restart does not help either
+		f.Tables[0].Chains = linux.ParseTables("*raw\n:PREROUTING ACCEPT [0:0]\n:ufw-user-input - [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n")
+	}},
+	{"firewall", Error, "replies of backend 10.2.0.11: the policy of chain PREROUTING in table raw is DROP", "", func(f *facts.Facts) {
+		f.Tables[0].Chains = linux.ParseTables("*raw\n:PREROUTING DROP [0:0]\nCOMMIT\n")
+	}},
+	{"firewall", Error, "the firewall drops clients of web: rule 1 of chain PREROUTING in table raw", "iptables-legacy -t raw -I PREROUTING 1 -d 192.0.2.10 -p tcp --dport 80 -j ACCEPT", func(f *facts.Facts) {
+		notThere(f) // its start helps in table filter only
+		f.Tables[0].Chains = linux.ParseTables("*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n" + dropsInput)
+	}},
+	{"firewall", Passed, "no rule drops clients", "", func(f *facts.Facts) { // a chain with that name, and without a jump
+		f.Tables[0].Chains = linux.ParseTables("*raw\n:FORWARD - [0:0]\n-A FORWARD -j DROP\nCOMMIT\n")
+	}},
+	{"firewall", Error, "replies of backend 10.2.0.11: rule 1 of chain MINE in table mangle", "iptables-legacy -t mangle -I FORWARD 1 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", func(f *facts.Facts) {
+		f.Tables[0].Chains = linux.ParseTables("*mangle\n:FORWARD ACCEPT [0:0]\n:MINE - [0:0]\n-A FORWARD -i back -j MINE\n-A MINE -j DROP\nCOMMIT\n*filter\n:MINE - [0:0]\nCOMMIT\n")
+	}},
+	{"firewall", Unknown, "table filter of iptables-legacy has policy DROP in FORWARD, and can't be checked: the program iptables-legacy-save is missing", "", func(f *facts.Facts) {
+		f.Tables = []linux.Tables{{Backend: linux.Legacy, Family: lb.IPv4, Unread: "has policy DROP in FORWARD"}}
 	}},
 	{"firewall", Error, "gossip of member box2: the policy of chain INPUT", "ufw allow proto udp from 10.1.0.2 to any port 7946", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables(strings.Replace(weirRules, "INPUT ACCEPT [0:0]", "INPUT DROP [0:0]\n:ufw-user-input - [0:0]", 1))
@@ -582,6 +740,10 @@ warning  clock-skew  the clock of this box is 1m0s ahead of that of cluster prod
   fix: find the wrong one, and enable its time service
   run: timedatectl set-ntp true
 `},
+		// Rules in iptables need no word: the second line has their owner, and --all the reason.
+		{"rules", func(f *facts.Facts) { f.Running.Kernel.IPTablesReason = lacksNumgen }, `no problems: 1 check passed
+kernel: mode ipvs, rules in iptables-nft
+`},
 	} {
 		f := healthy(t)
 		tt.with(&f)
@@ -589,6 +751,21 @@ warning  clock-skew  the clock of this box is 1m0s ahead of that of cluster prod
 		Judge(f, tt.check).Table(&got, now)
 		if got.String() != tt.want {
 			t.Errorf("%s:\n%s", tt.check, got.String())
+		}
+	}
+}
+
+// The table with --all ends with its last line, also if no check has passed.
+func TestTheWholeTableEndsWithALine(t *testing.T) {
+	f := healthy(t)
+	f.Network.Links[2].LRO = true
+	for _, only := range [][]string{{"lro"}, {"lro", "mtu"}, {"mtu"}} {
+		var got strings.Builder
+		r := Judge(f, only...)
+		r.All = true
+		r.Table(&got, now)
+		if passed := strings.Contains(got.String(), "ok  mtu"); passed != slices.Contains(only, "mtu") || strings.HasSuffix(got.String(), "\n\n") {
+			t.Errorf("%v: %q", only, got.String())
 		}
 	}
 }

@@ -51,8 +51,8 @@ func Judge(known facts.Facts, only ...string) Report {
 // run returns the findings of a check, or one with the reason why it could not run.
 func (c Check) run(f box) []Finding {
 	for _, p := range c.needs {
-		if why, missing := f.Missing[p]; missing {
-			return []Finding{{Severity: Unknown, Text: string(p) + " can't be checked: " + why}}
+		if reason, missing := f.Missing[p]; missing {
+			return []Finding{{Severity: Unknown, Text: string(p) + " can't be checked: " + reason}}
 		}
 	}
 	return c.judge(f)
@@ -123,22 +123,15 @@ func (r Report) Table(w io.Writer, _ time.Time) {
 			}
 		}
 	}
-	if r.All {
+	if rest := slices.DeleteFunc(slices.Clone(r.Findings), Finding.shown); r.All && len(rest) > 0 {
 		fmt.Fprintln(w)
-		r.rest(w)
-	}
-}
-
-// shown reports whether a finding is always in the table: it asks for an action.
-func (x Finding) shown() bool { return x.Severity != Passed && (x.Severity != Unknown || x.Fix != "") }
-
-// rest lists the passed and the unknown checks.
-func (r Report) rest(w io.Writer) {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, x := range r.Findings {
-		if !x.shown() {
+		tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		for _, x := range rest {
 			fmt.Fprintf(tw, "%s\t%s\t%s\n", x.Severity, x.ID, x.Text)
 		}
+		_ = tw.Flush()
 	}
-	_ = tw.Flush()
 }
+
+// shown reports whether a finding is always in the table, without All. Of what is unknown, that is what has a remedy.
+func (x Finding) shown() bool { return x.Severity != Passed && (x.Severity != Unknown || x.Fix != "") }

@@ -40,8 +40,8 @@ func (w *Writer) Key(name string, v any, from string) {
 }
 
 // Left names a setting that becomes no key, its value, and why.
-func (w *Writer) Left(name string, v any, why string) {
-	fmt.Fprintf(w, "# %s = %s: %s.\n", name, Literal(v), why)
+func (w *Writer) Left(name string, v any, reason string) {
+	fmt.Fprintf(w, "# %s = %s: %s.\n", name, Literal(v), reason)
 }
 
 // Remark writes a comment, in as many lines as it takes.

@@ -23,14 +23,14 @@ func (s Severity) String() string { return [...]string{"note", "warning", "error
 type Item struct {
 	Severity Severity
 	// At is the position in the imported file, such as "edge.conf:12"; empty if unknown.
-	At   string
-	Name string
-	Why  string
+	At     string
+	Name   string
+	Reason string
 }
 
 // String returns one line, without its end.
 func (i Item) String() string {
-	s := fmt.Sprintf("%s: %s: %s", i.Severity, i.Name, oneLine(i.Why))
+	s := fmt.Sprintf("%s: %s: %s", i.Severity, i.Name, oneLine(i.Reason))
 	if i.At != "" {
 		s = i.At + ": " + s
 	}

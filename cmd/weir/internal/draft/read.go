@@ -174,10 +174,10 @@ func (f *Fields) contains(path string) bool {
 
 // WriteField writes a line of the table of all fields: a field with its key, which may be
 // empty, and the reason.
-func WriteField(w io.Writer, name, key, why string) error {
+func WriteField(w io.Writer, name, key, reason string) error {
 	if key == "" {
 		key = "-"
 	}
-	_, err := fmt.Fprintf(w, "%-46s %-30s %s\n", name, key, why)
+	_, err := fmt.Fprintf(w, "%-46s %-30s %s\n", name, key, reason)
 	return err
 }

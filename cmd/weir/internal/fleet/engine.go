@@ -234,7 +234,7 @@ func (e *Engine) advance(now time.Time, d *Decision) {
 	requester := e.claims.requester(e.settings.floating, e.members.silent, now)
 	isolated := e.isolation.follow(&e.settings, &e.fitness, &e.members, requester, now)
 	if isolated {
-		d.Events = append(d.Events, warning("isolation changed", "isolated", e.isolation.is(), "reason", e.isolation.why))
+		d.Events = append(d.Events, warning("isolation changed", "isolated", e.isolation.is(), "reason", e.isolation.reason))
 	}
 	if isolated || s.now.Effective != before.Effective {
 		e.gen.self++
@@ -246,7 +246,7 @@ func (e *Engine) publish(in Inputs, d *Decision) {
 	if !e.settings.gossips() || !e.self.gossiping {
 		return
 	}
-	state := e.self.report(&e.settings, e.local.drain, e.isolation.reason(&e.settings))
+	state := e.self.report(&e.settings, e.local.drain, e.isolation.releaseReason(&e.settings))
 	if !e.publisher.due(state, e.gen, in.Now) {
 		return
 	}

@@ -19,9 +19,9 @@ const (
 	probedLately = 4 * time.Second
 )
 
-// isolation is whether no client can reach this box.
+// isolation reports whether no client can reach this box.
 type isolation struct {
-	why string // the reason; "" if a client can
+	reason string // "" if a client can
 	// yieldedTo is the member to which this box has released what that one probes for,
 	// because no client sends a packet here.
 	yieldedTo string
@@ -31,7 +31,7 @@ type isolation struct {
 }
 
 // is reports whether no client can reach this box.
-func (i *isolation) is() bool { return i.why != "" }
+func (i *isolation) is() bool { return i.reason != "" }
 
 // follow takes the facts of a moment and reports whether the isolation has changed.
 // requester is a silent member that probes for a floating address, or "". A box is isolated
@@ -45,14 +45,14 @@ func (i *isolation) is() bool { return i.why != "" }
 //   - the other members are gone, and no router has a session with it.
 func (i *isolation) follow(set *settings, fit *fitness, others *members, requester string, now time.Time) (changed bool) {
 	before := i.is()
-	i.why, i.next = "", time.Time{}
+	i.reason, i.next = "", time.Time{}
 	if set.fleet != nil && set.l2 != nil {
-		i.why = i.judge(set.uplinks, fit, others, requester, now)
+		i.reason = i.judge(set.uplinks, fit, others, requester, now)
 	}
 	return i.is() != before
 }
 
-func (i *isolation) judge(uplinks []string, fit *fitness, others *members, requester string, now time.Time) (why string) {
+func (i *isolation) judge(uplinks []string, fit *fitness, others *members, requester string, now time.Time) (reason string) {
 	if !slices.ContainsFunc(uplinks, func(name string) bool { return !slices.Contains(fit.links.DownNames, name) }) {
 		return "no uplink has a carrier"
 	}
@@ -77,8 +77,8 @@ func (i *isolation) judge(uplinks []string, fit *fitness, others *members, reque
 	return "no other member answers, and no router has a session"
 }
 
-// reason returns why this box has released the floating addresses; "" if it has not.
-func (i *isolation) reason(set *settings) string {
+// releaseReason returns why this box has released the floating addresses; "" if it has not.
+func (i *isolation) releaseReason(set *settings) string {
 	if !i.is() || len(set.floating) == 0 {
 		return ""
 	}

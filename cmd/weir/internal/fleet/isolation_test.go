@@ -86,7 +86,7 @@ func TestIsolationByIdleUplinks(t *testing.T) {
 		c := claims{status: l2.Status{VIPs: vips}}
 		x.follow(&set, &fitness{links: Links{Idle: idle}}, others, c.requester(set.floating, others.silent, at), at)
 		if x.is() != want {
-			t.Errorf("%s: isolated %t (%s), want %t", name, x.is(), x.why, want)
+			t.Errorf("%s: isolated %t (%s), want %t", name, x.is(), x.reason, want)
 		}
 	}
 	held := l2.VIP{Addr: gateway, State: l2.Answered}

@@ -157,7 +157,7 @@ type moves map[move][]netip.Addr
 
 type move struct {
 	from, to string
-	why      owner.Reason
+	reason   owner.Reason
 }
 
 func (m moves) add(from string, v owner.Decision, a netip.Addr) {
@@ -180,13 +180,13 @@ func (m moves) events(me string) (out []Event) {
 		}
 		vips := m[key]
 		out = append(out, info(message, "vips", len(vips), "first", slices.MinFunc(vips, netip.Addr.Compare),
-			"from", key.from, "to", key.to, "reason", key.why))
+			"from", key.from, "to", key.to, "reason", key.reason))
 	}
 	return out
 }
 
 func (m move) compare(n move) int {
-	return cmp.Or(cmp.Compare(m.from, n.from), cmp.Compare(m.to, n.to), cmp.Compare(m.why, n.why))
+	return cmp.Or(cmp.Compare(m.from, n.from), cmp.Compare(m.to, n.to), cmp.Compare(m.reason, n.reason))
 }
 
 // recount counts the VIPs of this box, which may have another name.

@@ -92,7 +92,7 @@ func (v View) selfDoc() status.Member {
 	if s.now.Published == owner.Unfit {
 		out.Reason = published.Unfit
 	}
-	if reason := e.isolation.reason(&e.settings); reason != "" {
+	if reason := e.isolation.releaseReason(&e.settings); reason != "" {
 		if out.Isolated = true; !strings.HasSuffix(out.Reason, reason) { // an unfit box publishes it
 			out.Reason = strings.TrimPrefix(out.Reason+"; "+reason, "; ")
 		}
@@ -184,7 +184,7 @@ func (v View) Owned(addr netip.Addr) *explain.Owned {
 		doc.Reason += "; " + lost
 	}
 	if _, floating := e.settings.floating[addr]; floating && doc.Self {
-		doc.Reason = cmp.Or(e.isolation.reason(&e.settings), doc.Reason)
+		doc.Reason = cmp.Or(e.isolation.releaseReason(&e.settings), doc.Reason)
 	}
 	for _, x := range e.claims.at(addr) {
 		on := explain.OwnedOn{Interface: x.Interface, State: x.State.String(), Since: x.Since}

@@ -261,11 +261,11 @@ func (c checkConverter) http(s *server, r real, k *check) {
 	if n := c.take(k.node, "enable_sni"); n != nil && host != nil && !slices.Contains([]string{"false", "off", "no"}, n.word(1)) {
 		k.add("server_name", host.word(1), from(n))
 	}
-	status, why := []string{"200-299"}, "keepalived's default"
+	status, reason := []string{"200-299"}, "keepalived's default"
 	if n := c.take(url, "status_code"); n != nil {
-		status, why = n.words[1:], from(n)
+		status, reason = n.words[1:], from(n)
 	}
-	k.add("status", status, why)
+	k.add("status", status, reason)
 	if n := url.find("digest"); n != nil {
 		digest := strings.ToLower(n.word(1))
 		if b, err := hex.DecodeString(digest); err == nil && len(b) == md5.Size {
@@ -280,11 +280,11 @@ func (c checkConverter) http(s *server, r real, k *check) {
 // smtp writes the check of a mail server, at the backend's own address.
 func (c checkConverter) smtp(r real, k *check) {
 	k.add("type", "smtp", from(k.node))
-	helo, why := "smtpchecker.keepalived.org", "keepalived's default"
+	helo, reason := "smtpchecker.keepalived.org", "keepalived's default"
 	if n := c.take(k.node, "helo_name"); n != nil {
-		helo, why = n.word(1), from(n)
+		helo, reason = n.word(1), from(n)
 	}
-	k.add("helo", helo, why)
+	k.add("helo", helo, reason)
 	for _, h := range k.node.all("host") {
 		ip, port := h.find("connect_ip"), h.find("connect_port")
 		addr := r.addr
@@ -318,17 +318,17 @@ func (c checkConverter) file(k *check) bool {
 
 // dns writes the query.
 func (c checkConverter) dns(k *check) bool {
-	kind, name, why := "SOA", ".", "keepalived's default"
+	kind, name, reason := "SOA", ".", "keepalived's default"
 	if n := c.take(k.node, "type"); n != nil {
 		if kind = strings.ToUpper(n.word(1)); !slices.Contains(dnsTypes, kind) {
 			return false
 		}
 	}
 	if n := c.take(k.node, "name"); n != nil {
-		name, why = n.word(1), from(n)
+		name, reason = n.word(1), from(n)
 	}
 	k.add("type", "dns", from(k.node))
-	k.add("dns_name", name, why)
+	k.add("dns_name", name, reason)
 	k.add("dns_type", kind, "type")
 	return true
 }

@@ -20,8 +20,8 @@ func (c *converter) convert(lost []lines.Line) draft.Result {
 	services := &draft.Writer{}
 	servers := c.top.all("virtual_server")
 	for _, n := range (markConverter{c}).marksLast(servers) {
-		if why, ok := c.refused[n]; ok {
-			c.lose(n, n, why)
+		if reason, ok := c.refused[n]; ok {
+			c.lose(n, n, reason)
 			c.unserved(n)
 			continue
 		}
@@ -69,18 +69,18 @@ func (c *converter) globals() {
 
 // entry lists directives that are not converted for the same reason.
 type entry struct {
-	name, why, value string
-	severity         draft.Severity
-	at               lines.Line // the first
-	places           []string
+	name, reason, value string
+	severity            draft.Severity
+	at                  lines.Line // the first
+	places              []string
 }
 
 // rest lists the directives that are not converted.
 func (c *converter) rest(lost []lines.Line) []draft.Item {
 	var list []*entry
-	add := func(severity draft.Severity, name, why, value string, at lines.Line) {
+	add := func(severity draft.Severity, name, reason, value string, at lines.Line) {
 		for _, e := range list {
-			if e.name == name && e.why == why {
+			if e.name == name && e.reason == reason {
 				if e.value != value {
 					e.value = ""
 				}
@@ -88,12 +88,12 @@ func (c *converter) rest(lost []lines.Line) []draft.Item {
 				return
 			}
 		}
-		list = append(list, &entry{name, why, value, severity, at, []string{at.Brief()}})
+		list = append(list, &entry{name, reason, value, severity, at, []string{at.Brief()}})
 	}
 	for _, l := range lost {
 		add(draft.Error, "include", "the file does not exist", l.Text, l)
 	}
-	c.walk(c.top, func(n *node, why string) {
+	c.walk(c.top, func(n *node, reason string) {
 		name := path(n.in, n.name())
 		value := n.value()
 		if n.list != "" {
@@ -102,7 +102,7 @@ func (c *converter) rest(lost []lines.Line) []draft.Item {
 		if n.name() == "auth_pass" || n.name() == "password" {
 			value = "" // a secret goes no further
 		}
-		add(c.severity(n, why), name, why, value, n.at)
+		add(c.severity(n, reason), name, reason, value, n.at)
 	})
 	slices.SortStableFunc(list, func(a, b *entry) int { return cmp.Compare(b.severity, a.severity) })
 	var items []draft.Item
@@ -114,12 +114,12 @@ func (c *converter) rest(lost []lines.Line) []draft.Item {
 		if e.value != "" {
 			value = " = " + draft.Literal(e.value)
 		}
-		c.out.Remark(fmt.Sprintf("%s: %s%s (%s): %s.", e.severity, e.name, value, places(e.places), e.why))
+		c.out.Remark(fmt.Sprintf("%s: %s%s (%s): %s.", e.severity, e.name, value, places(e.places), e.reason))
 		name := e.name
 		if e.value != "" && e.severity == draft.Error {
 			name += " " + e.value
 		}
-		items = append(items, draft.Item{Severity: e.severity, At: e.at.String(), Name: name, Why: e.why})
+		items = append(items, draft.Item{Severity: e.severity, At: e.at.String(), Name: name, Reason: e.reason})
 	}
 	return items
 }

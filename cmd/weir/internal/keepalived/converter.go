@@ -81,12 +81,12 @@ func (c *converter) take(in *node, names ...string) *node {
 }
 
 // leave records that a directive with its block is not converted.
-func (c *converter) leave(n *node, why string) { c.left[n] = why }
+func (c *converter) leave(n *node, reason string) { c.left[n] = reason }
 
 // lose records that a directive is not converted, so that a virtual_server loses traffic.
 // The server is nil if the directive belongs to none.
-func (c *converter) lose(server, n *node, why string) {
-	c.left[n] = why
+func (c *converter) lose(server, n *node, reason string) {
+	c.left[n] = reason
 	c.errors[n] = true
 	if server != nil {
 		c.lost[server] = true
@@ -94,11 +94,11 @@ func (c *converter) lose(server, n *node, why string) {
 }
 
 // severity returns the effect of a directive that is not converted.
-func (c *converter) severity(n *node, why string) draft.Severity {
+func (c *converter) severity(n *node, reason string) draft.Severity {
 	switch {
 	case c.errors[n]:
 		return draft.Error
-	case slices.Contains(harmless, why):
+	case slices.Contains(harmless, reason):
 		return draft.Note
 	}
 	return draft.Warning
@@ -132,16 +132,16 @@ func seconds(s string) (time.Duration, bool) {
 func (c *converter) walk(in *node, visit func(*node, string)) {
 	for _, n := range in.block {
 		d, _ := lookup(n.in, n.name())
-		why, left := c.left[n]
+		reason, left := c.left[n]
 		switch {
 		case n.isUnknown:
 			visit(n, "keepalived has no such directive "+place(n.in))
 			continue
 		case left:
-			visit(n, why)
+			visit(n, reason)
 		case c.done[n] || n.in == entries:
 		case d.opens == entries, d.opens == "", d.key == "" && n.name() != "global_defs":
-			visit(n, d.why)
+			visit(n, d.reason)
 			continue
 		}
 		if !left {

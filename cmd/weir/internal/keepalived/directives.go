@@ -14,9 +14,9 @@ type directive struct {
 	opens string
 	// key is its key in weir.toml, empty for none.
 	key string
-	// why explains the conversion; of a directive with a key, for values that the key
+	// reason explains the conversion; of a directive with a key, for values that the key
 	// does not support.
-	why string
+	reason string
 }
 
 // The kinds of blocks that are not called as the directive that opens them.

@@ -67,7 +67,7 @@ var entriesOf = map[string]string{"track_interface": "eth7", "unicast_peer": "10
 // named with the reason why not.
 func TestEveryDirective(t *testing.T) {
 	for _, d := range directives {
-		if d.why == "" {
+		if d.reason == "" {
 			t.Errorf("%s: nothing says what becomes of it", d.names)
 		}
 		for _, in := range strings.Fields(d.in) {

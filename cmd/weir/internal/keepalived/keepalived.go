@@ -44,7 +44,7 @@ func WriteDirectives(w io.Writer) error {
 	for _, d := range directives {
 		for _, in := range strings.Fields(d.in) {
 			for _, name := range strings.Fields(d.names) {
-				if err := draft.WriteField(w, path(in, name), d.key, d.why); err != nil {
+				if err := draft.WriteField(w, path(in, name), d.key, d.reason); err != nil {
 					return err
 				}
 			}

@@ -16,15 +16,15 @@ type policyConverter struct{ *converter }
 // traffic writes scheduler, affinity, one-packet scheduling and source address. The port is that of the
 // service, 0 for a fwmark.
 func (c policyConverter) traffic(out *draft.Writer, s *server, port uint16) {
-	scheduler, why := "wlc", "keepalived's default"
+	scheduler, reason := "wlc", "keepalived's default"
 	if n := c.take(s.node, "lvs_sched", "lb_algo"); n != nil {
 		if known, _ := load.Schema().Key("service.scheduler"); slices.Contains(known.Values, n.word(1)) {
-			scheduler, why = n.word(1), from(n)
+			scheduler, reason = n.word(1), from(n)
 		} else {
 			c.leave(n, "weir supports only the schedulers of the kernel")
 		}
 	}
-	out.Key("scheduler", scheduler, why)
+	out.Key("scheduler", scheduler, reason)
 	c.flags(out, s, scheduler)
 	if n := c.take(s.node, "persistence_timeout"); n != nil {
 		d, ok := 6*time.Minute, true

@@ -21,8 +21,8 @@ func (c *converter) virtualServer(out *draft.Writer, n *node) {
 	if !ok {
 		return
 	}
-	if m, why := unforwarded(n); m != nil {
-		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.Brief()+"): "+why)
+	if m, reason := unforwarded(n); m != nil {
+		c.lose(n, n, m.name()+" "+m.value()+" ("+m.at.Brief()+"): "+reason)
 		c.unserved(n)
 		return
 	}

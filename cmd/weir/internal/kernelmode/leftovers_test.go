@@ -23,12 +23,12 @@ func TestLeftoversThatStayAreReportedOnce(t *testing.T) {
 	var out strings.Builder
 	log, kernel, now := slog.New(slog.NewTextHandler(&out, nil)), &refusing{}, time.Now()
 	var o Leftovers
-	for i, why := range []string{"busy", "busy", "refused", "refused", "busy", ""} {
-		if kernel.err = errors.New(why); why == "" {
+	for i, reason := range []string{"busy", "busy", "refused", "refused", "busy", ""} {
+		if kernel.err = errors.New(reason); reason == "" {
 			kernel.err = nil
 		}
 		o.Forget(t.Context(), kernel, func() func(lb.Frontend) bool { return nil }, 0, now, log)
-		if next := o.Next(); next.After(now) == (why == "") {
+		if next := o.Next(); next.After(now) == (reason == "") {
 			t.Errorf("check %d: the next one is at %s", i, next)
 		}
 		now = now.Add(leftoversEvery)

@@ -45,11 +45,12 @@ func (s system) Open(ctx context.Context, cfg *config.Config, log *slog.Logger) 
 	switch {
 	case reason == nil:
 	case cfg.Kernel.Rules == config.RulesNFTables:
-		log.Warn("the kernel refuses rules in nftables: weir programs no rules until it accepts them; kernel.rules = \"auto\" selects iptables and ipset", "reason", reason)
+		log.Warn("nftables refused; no rules are programmed until the kernel accepts them", "fix", "kernel.rules = \"auto\" selects iptables and ipset", "reason", reason)
 	case err != nil:
 		err = fmt.Errorf("%w; nftables can't have the rules instead: %w", err, reason)
 	default:
-		log.Info("iptables and ipset have the rules, not nftables", "reason", reason)
+		m.IPTablesReason = reason.Error()
+		log.Info("iptables and ipset selected instead of nftables", "reason", reason)
 	}
 	return k, m, err
 }
@@ -70,7 +71,7 @@ func (s system) openAs(ctx context.Context, cfg *config.Config, m *Mode, log *sl
 // WarnTunnels logs that a node without IPVS decapsulates nothing. The edge boxes can't see that.
 func WarnTunnels(cfg *config.Config, m Mode, log *slog.Logger) {
 	if !m.IPVS() && len(cfg.Kernel.DecapsulateFrom) > 0 {
-		log.Warn("kernel.decapsulate_from has no effect without IPVS; packets that edge boxes send through tunnels are lost")
+		log.Warn("kernel.decapsulate_from ignored without IPVS", "effect", "packets from tunnels of edge boxes are lost")
 	}
 }
 

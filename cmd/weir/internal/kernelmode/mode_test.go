@@ -52,7 +52,7 @@ func TestTunnelsWithoutIPVSAreLogged(t *testing.T) {
 	}{{tunnels, linux.ModeNetfilter, true}, {tunnels, linux.ModeIPVS, false}, {"", linux.ModeNetfilter, false}} {
 		var log strings.Builder
 		WarnTunnels(parse(t, tt.text), Mode{Use: tt.mode}, slog.New(slog.NewTextHandler(&log, nil)))
-		if got := strings.Contains(log.String(), "kernel.decapsulate_from has no effect"); got != tt.want {
+		if got := strings.Contains(log.String(), "kernel.decapsulate_from ignored"); got != tt.want {
 			t.Errorf("%q in mode %s: %s", tt.text, tt.mode, log.String())
 		}
 	}
@@ -64,8 +64,8 @@ func TestTheRefusalOfNFTablesIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	refusal, noPrograms := errors.New("no random numbers"), errors.New("program iptables-restore is missing")
 	const (
-		repeats = "WARN the kernel refuses rules in nftables: weir programs no rules until it accepts them"
-		instead = "INFO iptables and ipset have the rules, not nftables"
+		repeats = "WARN nftables refused; no rules are programmed until the kernel accepts them"
+		instead = "INFO iptables and ipset selected instead of nftables"
 	)
 	for _, tt := range []struct {
 		toml     string
@@ -96,6 +96,9 @@ func TestTheRefusalOfNFTablesIsLoggedOnce(t *testing.T) {
 			_, m, err := s.Open(t.Context(), parse(t, "[kernel]\n"+tt.toml+"\n"), slog.New(slog.NewTextHandler(&log, nil)))
 			if m.NFTables != tt.nftables || m.IPVS() != ipvs || m.Fallback == ipvs {
 				t.Errorf("%+v: mode %+v", tt, m)
+			}
+			if want := tt.want == instead; want != (m.IPTablesReason == refusal.Error()) || !want && m.IPTablesReason != "" {
+				t.Errorf("%+v: reason for iptables %q", tt, m.IPTablesReason)
 			}
 			if !errors.Is(err, tt.iptables) || tt.iptables != nil && !errors.Is(err, tt.refusal) {
 				t.Errorf("%+v: %v", tt, err)
@@ -164,8 +167,8 @@ func TestWhatTheModeCantDoIsNoted(t *testing.T) {
 // texts are the messages, by object.
 func (u Unsupported) texts() map[string]string {
 	out := map[string]string{}
-	for id, why := range u {
-		out[id.String()] = why
+	for id, reason := range u {
+		out[id.String()] = reason
 	}
 	return out
 }

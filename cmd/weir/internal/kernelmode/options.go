@@ -19,6 +19,8 @@ type Mode struct {
 	Fallback bool
 	// NFTables is set when nf_tables has the sets and rules.
 	NFTables bool
+	// IPTablesReason is why weir selected iptables; empty if it did not.
+	IPTablesReason string
 }
 
 // IPVS reports whether virtual servers are those of IPVS.

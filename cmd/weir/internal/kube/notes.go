@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"slices"
 
 	"weir/cmd/weir/internal/config"
@@ -27,24 +26,30 @@ type Reconciler interface {
 	NotesVersion() uint64
 }
 
-// Update makes the Notes, and reports whether they have changed. own is sorted in place.
+// Update makes the Notes, and reports whether they have changed. It sorts own in place; the caller passes pools sorted.
 func (n *Notes) Update(rec Reconciler, own, pools []lb.Note) bool {
-	own = sorted(own)
+	slices.SortFunc(own, lb.Note.Compare)
 	if n.known && n.version == rec.NotesVersion() && slices.Equal(n.own, own) && slices.Equal(n.pools, pools) {
 		return false
 	}
-	all := append(rec.Notes(), own...)
 	*n = Notes{version: rec.NotesVersion(), own: own, pools: pools, known: true}
-	n.Status = statusNotes(sorted(slices.Concat(all, pools)))
-	n.Events = slices.DeleteFunc(sorted(all), Informational)
+	all := merged(rec.Notes(), own)
+	n.Status = statusNotes(merged(all, pools))
+	n.Events = slices.DeleteFunc(all, Informational)
 	return true
 }
 
-func sorted(notes []lb.Note) []lb.Note {
-	slices.SortStableFunc(notes, func(a, b lb.Note) int {
-		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
-	})
-	return notes
+// merged returns the Notes of two sorted lists, sorted.
+func merged(a, b []lb.Note) []lb.Note {
+	out := make([]lb.Note, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].Compare(b[0]) <= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
 }
 
 // Informational reports whether a Note needs no repair. A cluster's Service without backends, or with none on this

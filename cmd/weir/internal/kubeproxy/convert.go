@@ -355,8 +355,8 @@ func (c *converter) left() []draft.Item {
 		if slices.Contains(differing, f.path) {
 			severity = draft.Warning
 		}
-		left = append(left, draft.Item{Severity: severity, Name: f.path, Why: f.why})
-		c.out.Left(f.path, v, f.why)
+		left = append(left, draft.Item{Severity: severity, Name: f.path, Reason: f.reason})
+		c.out.Left(f.path, v, f.reason)
 	}
 	draft.Worst(left)
 	return left

@@ -30,9 +30,9 @@ type field struct {
 	form draft.Form
 	// key is its key in weir.toml, empty for none.
 	key string
-	// why explains the conversion; of a field with a key, for values that the key does not
+	// reason explains the conversion; of a field with a key, for values that the key does not
 	// support.
-	why string
+	reason string
 }
 
 const (

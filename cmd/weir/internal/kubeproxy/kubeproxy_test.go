@@ -68,7 +68,7 @@ func TestFieldsAreThoseOfKubeProxy(t *testing.T) {
 		t.Errorf("-Kubernetes +weir:\n%s", diff)
 	}
 	for _, f := range fields {
-		if f.why == "" {
+		if f.reason == "" {
 			t.Errorf("%s: nothing says what becomes of it", f.path)
 		}
 	}

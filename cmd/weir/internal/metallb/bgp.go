@@ -83,11 +83,11 @@ func (c *converter) impossible(o *object) string {
 }
 
 func (c *converter) peer(o *object) {
-	if why := c.impossible(o); why != "" {
+	if reason := c.impossible(o); reason != "" {
 		c.lost[o] = true
 		for path := range o.set {
 			if path != "enableGracefulRestart" && path != "routerID" {
-				o.left[path] = why
+				o.left[path] = reason
 			}
 		}
 		return

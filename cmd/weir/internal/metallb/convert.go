@@ -203,11 +203,11 @@ func (c *converter) announced(pool *object) {
 	ads := c.choosing("BGPAdvertisement", pool)
 	i := slices.IndexFunc(ads, func(ad *object) bool { return ad.set["serviceSelectors"] == nil })
 	if i < 0 {
-		why := "no BGPAdvertisement selects it"
+		reason := "no BGPAdvertisement selects it"
 		if len(ads) > 0 {
-			why = "a [[bgp.advertise]] announces some of its Services"
+			reason = "a [[bgp.advertise]] announces some of its Services"
 		}
-		c.out.Key("announce", false, why)
+		c.out.Key("announce", false, reason)
 		return
 	}
 	c.peers(ads[i])
@@ -268,38 +268,38 @@ func (c *converter) rest() []draft.Item {
 	for _, o := range c.list {
 		for _, f := range fields {
 			v, set := o.set[f.path]
-			why, own := o.left[f.path]
+			reason, own := o.left[f.path]
 			skipped := len(o.skipped) > 0 && f.path != "nodeSelectors" // listed below
 			if f.kind != o.kind || !set || (o.used[f.path] || skipped) && !own {
 				continue
 			}
 			begin()
 			if !own {
-				why = f.why
+				reason = f.reason
 			}
 			if c.lost[o] && o.kind == "BGPPeer" { // all of its fields have the same reason
-				c.out.Remark(fmt.Sprintf("%s: %s.", o, why))
-				left = append(left, draft.Item{Severity: draft.Error, Name: o.String(), Why: why})
+				c.out.Remark(fmt.Sprintf("%s: %s.", o, reason))
+				left = append(left, draft.Item{Severity: draft.Error, Name: o.String(), Reason: reason})
 				break
 			}
 			value := ""
 			if s := literal(f, v); s != "" {
 				value = " = " + s
 			}
-			c.out.Remark(fmt.Sprintf("%s %s%s: %s.", o, f.path, value, why))
-			left = append(left, draft.Item{Severity: c.severity(o, f), Name: fmt.Sprintf("%s %s", o, f.path), Why: why})
+			c.out.Remark(fmt.Sprintf("%s %s%s: %s.", o, f.path, value, reason))
+			left = append(left, draft.Item{Severity: c.severity(o, f), Name: fmt.Sprintf("%s %s", o, f.path), Reason: reason})
 		}
 		for _, s := range o.skipped {
 			begin()
 			c.out.Remark(fmt.Sprintf("%s for %s: %s.", o, s, oneRoute))
-			left = append(left, draft.Item{Severity: draft.Warning, Name: fmt.Sprintf("%s for %s", o, s), Why: oneRoute})
+			left = append(left, draft.Item{Severity: draft.Warning, Name: fmt.Sprintf("%s for %s", o, s), Reason: oneRoute})
 		}
 	}
 	slices.SortStableFunc(c.others, cmp.Compare)
 	for _, other := range slices.Compact(c.others) {
 		begin()
 		c.out.Remark(other + ": " + nothing + ".")
-		left = append(left, draft.Item{Severity: draft.Note, Name: other, Why: nothing})
+		left = append(left, draft.Item{Severity: draft.Note, Name: other, Reason: nothing})
 	}
 	return left
 }
@@ -337,8 +337,8 @@ var renamed = map[string]string{"address-pool": "pool", "loadBalancerIPs": "addr
 // annotations writes the commands that rename MetalLB's annotations of Services.
 func annotations(out *draft.Writer, set *objects) []draft.Item {
 	if !set.hasServices {
-		const why = "they are not in the file: import them too, to find annotations to rename (kubectl get services -A -o yaml)"
-		return []draft.Item{{Severity: draft.Note, Name: "Services", Why: why}}
+		const reason = "they are not in the file: import them too, to find annotations to rename (kubectl get services -A -o yaml)"
+		return []draft.Item{{Severity: draft.Note, Name: "Services", Reason: reason}}
 	}
 	var items []draft.Item
 	var add, remove []string
@@ -354,9 +354,9 @@ func annotations(out *draft.Writer, set *objects) []draft.Item {
 			if own, ok := renamed[name]; ok {
 				to = append(to, quoted("weir/"+own+"="+s.annotations[key]))
 				from = append(from, quoted(key+"-"))
-				item.Why = "rename it with the kubectl commands in the comments"
+				item.Reason = "rename it with the kubectl commands in the comments"
 			} else {
-				item.Why = "weir has no such annotation"
+				item.Reason = "weir has no such annotation"
 			}
 			items = append(items, item)
 		}

@@ -16,9 +16,9 @@ func (c *converter) l2() {
 		return
 	}
 	if len(pools) == 0 && !all { // weir's empty list means all pools
-		const why = "no pool is chosen, so there is nothing to answer for"
+		const reason = "no pool is chosen, so there is nothing to answer for"
 		for _, ad := range ads {
-			ad.left["ipAddressPools"], ad.left["ipAddressPoolSelectors"] = why, why
+			ad.left["ipAddressPools"], ad.left["ipAddressPoolSelectors"] = reason, reason
 		}
 		return
 	}

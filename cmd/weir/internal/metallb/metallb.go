@@ -39,7 +39,7 @@ func Import(data []byte, opts Options) (draft.Result, error) {
 // WriteFields writes the table of all fields with their keys.
 func WriteFields(w io.Writer) error {
 	for _, f := range fields {
-		if err := draft.WriteField(w, f.kind+"."+f.path, f.key, f.why); err != nil {
+		if err := draft.WriteField(w, f.kind+"."+f.path, f.key, f.reason); err != nil {
 			return err
 		}
 	}

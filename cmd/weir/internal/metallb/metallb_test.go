@@ -138,7 +138,7 @@ func whole(kind, path, value string) string {
 func TestEveryField(t *testing.T) {
 	for _, f := range fields {
 		t.Run(f.kind+"."+f.path, func(t *testing.T) {
-			if f.why == "" {
+			if f.reason == "" {
 				t.Error("nothing says what becomes of it")
 			}
 			value, ok := with[f.kind+"."+f.path]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,27 +130,41 @@ func written(t *testing.T, from Sources, perBackend bool) (text string, samples 
 	return b.String(), samples
 }
 
-// BenchmarkScrape writes the traffic of 10,000 services of ten backends each, without and with the series of backends;
-// B/op is the garbage of a scrape beside the messages of the kernel.
+// BenchmarkScrape writes the traffic of manyServices without and with the series of backends; B/op is the garbage of
+// a scrape beside the messages of the kernel.
 func BenchmarkScrape(b *testing.B) {
+	from := manyServices()
+	for name, backends := range map[string]bool{"services": false, "backends": true} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				from.write(b.Context(), io.Discard, backends)
+			}
+		})
+	}
+}
+
+// manyServices are 10,000 services of ten checked backends each.
+func manyServices() Sources {
 	server := testServer("10.0.0.1:8080")
 	server.Servers = slices.Repeat(server.Servers, 10)
-	from := fixed(nil, nil, slices.Repeat([]status.Frontend{server}, 10_000)...)
-	b.Run("services", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			from.write(b.Context(), io.Discard, false)
-		}
-	})
 	checked := make([]health.Backend, 100_000)
 	for i := range checked {
 		checked[i] = health.Backend{Service: lb.ServiceID{Source: "static", Name: strconv.Itoa(i / 10)}, Backend: netip.MustParseAddrPort("10.0.0.1:8080"), State: "up"}
 	}
-	from.Checks = fixed(nil, checked).Checks
-	b.Run("backends", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			from.write(b.Context(), io.Discard, true)
-		}
-	})
+	return fixed(nil, checked, slices.Repeat([]status.Frontend{server}, 10_000)...)
+}
+
+// TestAScrapeMakesLittleGarbage beside the messages of the kernel.
+func TestAScrapeMakesLittleGarbage(t *testing.T) {
+	const most = 20 << 20
+	from := manyServices()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	from.write(t.Context(), io.Discard, true)
+	runtime.ReadMemStats(&after)
+	made := after.TotalAlloc - before.TotalAlloc
+	if t.Logf("%.1f MiB", float64(made)/(1<<20)); made > most {
+		t.Errorf("a scrape of 10,000 services makes %d bytes of garbage, want at most %d", made, most)
+	}
 }

@@ -92,7 +92,7 @@ func Explain(rec *lb.Reconciler, q Question, base lb.Query) explain.Answer {
 	}
 	frontends := frontendsOf(rec, q.Addr)
 	if len(frontends) == 0 {
-		doc := explain.Answer{Reason: rec.Explain(ask(lb.Frontend{Addr: q.Addr, Proto: q.Proto})).Why}
+		doc := explain.Answer{Reason: rec.Explain(ask(lb.Frontend{Addr: q.Addr, Proto: q.Proto})).Reason}
 		for _, f := range nearestTo(rec, q.Addr) {
 			doc.Nearest = append(doc.Nearest, f.String())
 		}
@@ -105,7 +105,7 @@ func Explain(rec *lb.Reconciler, q Question, base lb.Query) explain.Answer {
 	}
 	doc := explain.Answer{More: len(frontends) - len(asked)}
 	for _, e := range rec.ExplainAll(queries) {
-		p := explain.Port{Frontend: e.Frontend, Fate: string(e.Fate), Reason: e.Why, Survival: e.Survival}
+		p := explain.Port{Frontend: e.Frontend, Fate: string(e.Fate), Reason: e.Reason, Survival: e.Survival}
 		if len(e.Claims) > 0 {
 			p.Service = e.Claims[0].Service
 		}

@@ -13,23 +13,10 @@ import (
 	"weir/lb/linux"
 )
 
-// CountBackends counts the checked backends by state.
-func CountBackends(checks *health.Checker) (out status.Backends) {
-	checks.Each(func(x health.Backend) {
-		switch x.State {
-		case "up":
-			out.Up++
-		case "down":
-			out.Down++
-		default:
-			out.Unknown++
-		}
-		if x.Void {
-			out.Void++
-			out.VoidError = x.Error
-		}
-	})
-	return out
+// CountBackends counts the checked backends by state. The cost is that of those without a result.
+func CountBackends(checks *health.Checker) status.Backends {
+	n := checks.Count()
+	return status.Backends{Up: n.Up, Down: n.Down, Unknown: n.Unknown, Void: n.Void, VoidError: n.VoidError}
 }
 
 // Health returns the results of all checks, and the Services without a check.
@@ -106,8 +93,8 @@ func ShowFailures(doc explain.Answer, checked []health.Backend) explain.Answer {
 		}
 	}
 	for i := range packet.Candidates {
-		if c := &packet.Candidates[i]; c.Why == lb.CheckFailed && failed[c.Addr] != "" {
-			c.Why += ": " + failed[c.Addr]
+		if c := &packet.Candidates[i]; c.Reason == lb.CheckFailed && failed[c.Addr] != "" {
+			c.Reason += ": " + failed[c.Addr]
 		}
 	}
 	return doc

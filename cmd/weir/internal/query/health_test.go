@@ -111,7 +111,7 @@ func TestExplanationHasTheErrorsOfChecks(t *testing.T) {
 	one, two := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80")
 	packet := lb.Explanation{
 		Claims:     []lb.Claim{{Service: "static/b"}, {Service: "static/a", Wins: true}},
-		Candidates: []lb.Candidate{{Addr: one, Why: lb.CheckFailed}, {Addr: two, Why: "it drains: its old connections may end"}},
+		Candidates: []lb.Candidate{{Addr: one, Reason: lb.CheckFailed}, {Addr: two, Reason: "it drains: its old connections may end"}},
 	}
 	ShowFailures(explain.Answer{Packet: &packet}, []health.Backend{
 		{Service: static("b"), Backend: one, State: "down", Error: "of another service"},
@@ -119,7 +119,7 @@ func TestExplanationHasTheErrorsOfChecks(t *testing.T) {
 		{Service: static("a"), Backend: two, State: "down", Error: "timeout"},
 	})
 	for i, want := range []string{"its health check failed: the server does not have VIP 192.0.2.1", "it drains: its old connections may end"} {
-		if got := packet.Candidates[i].Why; got != want {
+		if got := packet.Candidates[i].Reason; got != want {
 			t.Errorf("backend %d: %q, want %q", i+1, got, want)
 		}
 	}
@@ -131,7 +131,7 @@ func TestManyFailuresAreExplainedAtOnce(t *testing.T) {
 	t.Parallel()
 	packet := lb.Explanation{Claims: []lb.Claim{{Service: "static/a", Wins: true}}}
 	for range 2000 {
-		packet.Candidates = append(packet.Candidates, lb.Candidate{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Why: lb.CheckFailed})
+		packet.Candidates = append(packet.Candidates, lb.Candidate{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Reason: lb.CheckFailed})
 	}
 	checked := slices.Repeat([]health.Backend{{Service: static("b"), State: "down", Error: "timeout"}}, 100_000)
 	begin := time.Now()

@@ -18,17 +18,30 @@ type Impact struct {
 	Backends, Cut int
 	// Living is the number of connections that a drain lets end by themselves, Cutting of those that end at once.
 	Living, Cutting int
+	// Redirected is the number of backends that change from masquerading to direct routing, and Masqueraded that of
+	// their connections, which can make the kernel lose such a backend.
+	Redirected, Masqueraded int
 
-	leaving map[lb.RealServer]bool // by ID; true: without a drain
-	// byMark has those of given marks in leaving, by address: connections do not show a mark.
+	of map[lb.RealServer]effect // by ID
+	// byMark has those of given marks in of, by address: connections do not show a mark.
 	byMark map[netip.Addr][]lb.RealServer
 	have   *lb.Table
 }
 
+// effect is what happens to the connections of a real server. A larger one counts.
+type effect int
+
+const (
+	none effect = iota
+	kept        // masqueraded, by a real server of direct routing
+	draining
+	cut
+)
+
 // ImpactOf returns the impact of operations on a kernel, without connections: see Count. The services
 // are those after the operations.
 func ImpactOf(have *lb.Table, ops []lb.Op, services []lb.Service) Impact {
-	x := Impact{leaving: map[lb.RealServer]bool{}, byMark: map[netip.Addr][]lb.RealServer{}, have: have}
+	x := Impact{of: map[lb.RealServer]effect{}, byMark: map[netip.Addr][]lb.RealServer{}, have: have}
 	served, after := map[lb.Frontend]int{}, map[lb.Frontend]int{} // real servers with a weight, by place
 	for rs := range have.RealServers() {
 		if rs.Weight > 0 {
@@ -44,18 +57,20 @@ func ImpactOf(have *lb.Table, ops []lb.Op, services []lb.Service) Impact {
 		before, held := have.RealServer(rs.Frontend, rs.Addr)
 		had := held && before.Weight > 0
 		has := op.Verb != lb.Delete && rs.Weight > 0
+		if held && op.Verb != lb.Delete && before.Forward == lb.Masquerading && rs.Forward == lb.DirectRouting {
+			x.Redirected++ // also without a weight: its connections may live
+			x.mark(rs, kept)
+		}
 		switch {
+		case had && !has && op.Verb == lb.Delete:
+			after[place(rs.Frontend)]--
+			x.Backends++
+			x.Cut++
+			x.mark(rs, cut)
 		case had && !has:
 			after[place(rs.Frontend)]--
 			x.Backends++
-			id := key(rs.Frontend, rs.Addr)
-			x.leaving[id] = op.Verb == lb.Delete
-			if rs.Frontend.Given {
-				x.byMark[rs.Addr.Addr()] = append(x.byMark[rs.Addr.Addr()], id)
-			}
-			if op.Verb == lb.Delete {
-				x.Cut++
-			}
+			x.mark(rs, draining)
 		case !had && has:
 			after[place(rs.Frontend)]++
 		}
@@ -78,6 +93,15 @@ func ImpactOf(have *lb.Table, ops []lb.Op, services []lb.Service) Impact {
 	slices.SortFunc(x.VIPs, netip.Addr.Compare)
 	x.VIPs = slices.Compact(x.VIPs)
 	return x
+}
+
+// mark records the effect on the connections of a real server.
+func (x *Impact) mark(rs lb.RealServer, on effect) {
+	id := key(rs.Frontend, rs.Addr)
+	x.of[id] = on
+	if rs.Frontend.Given {
+		x.byMark[rs.Addr.Addr()] = append(x.byMark[rs.Addr.Addr()], id)
+	}
 }
 
 // place returns the unit that loses its last backend: a given mark, or all ports of an address.
@@ -128,17 +152,20 @@ func (x *Impact) Count(c linux.Connection) {
 	if !c.Open() {
 		return
 	}
-	cut, leaves := x.leaving[key(c.Frontend(), c.Backend)]
+	on := x.of[key(c.Frontend(), c.Backend)]
 	for _, rs := range x.byMark[c.Backend.Addr()] {
 		if _, other := x.have.RealServer(c.Frontend(), c.Backend); !other && rs.At(c.Backend.Port()) == c.Backend {
-			cut, leaves = cut || x.leaving[rs], true
+			on = max(on, x.of[rs])
 		}
 	}
-	switch {
-	case leaves && cut:
-		x.Cutting++
-	case leaves:
+	switch on {
+	case none:
+	case kept:
+		x.Masqueraded++
+	case draining:
 		x.Living++
+	case cut:
+		x.Cutting++
 	}
 }
 

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -53,6 +54,9 @@ func TestImpact(t *testing.T) {
 	marked := func(backends string) string {
 		return "[[service]]\nname = \"m\"\nfwmark = 7\nvips = [\"192.0.2.1\"]\nbackends = [" + backends + "]\n"
 	}
+	weighed := func(weight int, forward string) string {
+		return fmt.Sprintf("[[service]]\nname = \"a\"\nvips = [\"192.0.2.1\"]\nports = [80]\n[[service.backend]]\naddress = \"10.0.0.1\"\nweight = %d\nforward = %q\n", weight, forward)
+	}
 	vipA := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
 	for _, tt := range []struct {
 		name, have, want string
@@ -71,6 +75,12 @@ func TestImpact(t *testing.T) {
 		{"a backend of a mark with another port", marked(`"10.0.0.1", "10.0.0.2:81"`), marked(`"10.0.0.1"`), Impact{Backends: 1}},
 		{"a mark leaves its VIP to ports", marked(`"10.0.0.3"`), one("a", "192.0.2.1", ""), Impact{Backends: 1}},
 		{"a mark goes beside ports", marked(`"10.0.0.1"`) + one("a", "192.0.2.1", ""), one("a", "192.0.2.1", ""), Impact{Backends: 1}},
+		{"direct routing instead", one("a", "192.0.2.1", ""), one("a", "192.0.2.1", "forward = \"direct\"\n"), Impact{Redirected: 2, Masqueraded: 4}},
+		{"direct routing instead, without weight", weighed(0, "nat"), weighed(0, "direct"), Impact{Redirected: 1, Masqueraded: 2}},
+		{"direct routing instead, with a drain", weighed(1, "nat"), weighed(0, "direct"), Impact{VIPs: vipA, Backends: 1, Living: 2, Redirected: 1}},
+		{"direct routing no more", one("a", "192.0.2.1", "forward = \"direct\"\n"), one("a", "192.0.2.1", ""), Impact{}},
+		{"direct routing for one, and the other goes", one("a", "192.0.2.1", ""), fewer + "forward = \"direct\"\n", Impact{Backends: 1, Living: 2, Redirected: 1, Masqueraded: 2}},
+		{"direct routing for a mark", marked(`"10.0.0.1", "10.0.0.2"`), marked(`"10.0.0.1", "10.0.0.2"`) + "forward = \"direct\"\n", Impact{Redirected: 2, Masqueraded: 4}},
 		{"the last backend of a mark goes", marked(`"10.0.0.1"`), marked(""), Impact{VIPs: vipA, Backends: 1, Living: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -75,7 +75,7 @@ func announcedBy(ctx context.Context, cfg *config.Config, m kernelmode.Mode, w W
 	for _, c := range cfg.Clusters {
 		rec.Update(lb.Update{Source: c.Name, Put: w.Services[c.Name], Synced: true})
 	}
-	rec.SetHealth(w.Health)
+	rec.SetHealth(w.Health, true)
 	if _, err := rec.Sync(ctx, now); err != nil {
 		return nil, err
 	}

@@ -123,8 +123,8 @@ func TestWhatAStartTakes(t *testing.T) {
 	renewed.Files = maps.Clone(newCopy.Files)
 	renewed.Files["/etc/ssl/ca.pem"] = []byte("renewed")
 	invalid := errors.New("invalid")
-	back := func(x Trial, at time.Time, why string, file *load.Copy) Trial {
-		x = x.Return(at, why)
+	back := func(x Trial, at time.Time, reason string, file *load.Copy) Trial {
+		x = x.Return(at, reason)
 		x.File = file.TextDigest()
 		return x
 	}

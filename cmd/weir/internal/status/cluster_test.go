@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 		name   string
 		change func(s *Status)
 		state  State
-		why    string
+		reason string
 	}{
 		{"all is well", func(*Status) {}, OK, ""},
 		{"a kernel that can't be read", func(s *Status) { s.Kernel.Error = "no memory"; s.Kernel.Pending = 3 }, Failed, "can't read the kernel: no memory"},
@@ -78,8 +78,8 @@ func TestJudge(t *testing.T) {
 			s := healthy
 			tt.change(&s)
 			s.Judge(now)
-			if why := strings.Join(texts(s.Problems), "; "); s.State != tt.state || why != tt.why {
-				t.Errorf("%s: %s", s.State, why)
+			if reason := strings.Join(texts(s.Problems), "; "); s.State != tt.state || reason != tt.reason {
+				t.Errorf("%s: %s", s.State, reason)
 			}
 		})
 	}

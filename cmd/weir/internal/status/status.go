@@ -89,7 +89,8 @@ type Kernel struct {
 	// configuration did not ask for netfilter.
 	Mode           string    `json:"mode"`
 	Fallback       bool      `json:"fallback,omitempty"`
-	Rules          string    `json:"rules"` // the owner of sets and rules: nftables, iptables-nft or iptables-legacy
+	Rules          string    `json:"rules"`                     // the owner of sets and rules: nftables, iptables-nft or iptables-legacy
+	IPTablesReason string    `json:"iptables_reason,omitempty"` // why weir selected iptables; absent if it did not
 	Services       int       `json:"services"`
 	VirtualServers int       `json:"virtual_servers"` // their number
 	RealServers    int       `json:"real_servers"`    // over all virtual servers
@@ -142,7 +143,7 @@ type Backends struct {
 	VoidError string `json:"void_error,omitempty"`
 }
 
-// Note is a request of a Service that weir could not fulfil.
+// Note is a condition of a Service, with a reason and a text.
 type Note struct {
 	Service string `json:"service"`
 	Reason  string `json:"reason"`

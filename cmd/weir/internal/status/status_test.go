@@ -30,6 +30,12 @@ var healthy = Status{
 	Clusters: []Cluster{}, Guarded: []GuardedSource{}, Notes: []Note{}, Drains: []Drain{},
 }
 
+func withIPTables() Status {
+	s := healthy
+	s.Kernel.IPTablesReason = "support for random numbers (numgen) in nf_tables is missing: boot Linux 5.6 or later"
+	return s
+}
+
 func degraded() Status {
 	s := healthy
 	s.State = Degraded
@@ -91,6 +97,17 @@ weir is ok: 2 services on 3 VIPs
 Version:   1.2.3, pid 812, up 2d
 Config:    /etc/weir/weir.toml, loaded 1h ago
 Kernel:    6.1.0-31-amd64, mode ipvs, rules in iptables-nft
+Objects:   4 virtual servers, 12 real servers, 11 set members
+Backends:  12 up, 0 down, 0 unknown, 0 draining
+Synced:    3s ago, audited 7s ago, 0 drift repairs since the start
+`},
+		{"status without nftables", withIPTables(), `
+weir is ok: 2 services on 3 VIPs
+
+Version:   1.2.3, pid 812, up 2d
+Config:    /etc/weir/weir.toml, loaded 1h ago
+Kernel:    6.1.0-31-amd64, mode ipvs, rules in iptables-nft
+Rules:     in iptables and ipset, not in nftables: support for random numbers (numgen) in nf_tables is missing: boot Linux 5.6 or later
 Objects:   4 virtual servers, 12 real servers, 11 set members
 Backends:  12 up, 0 down, 0 unknown, 0 draining
 Synced:    3s ago, audited 7s ago, 0 drift repairs since the start
@@ -308,5 +325,15 @@ func TestTextsFromOutsideMakeNoLines(t *testing.T) {
 				t.Errorf("%s with %q: %v\n%s", name, c, err, out.String())
 			}
 		}
+	}
+}
+
+func TestALongPassShowsItsProgress(t *testing.T) {
+	s := Status{State: OK, Kernel: Kernel{Programming: ProgrammingOf(120_000, 650_000)}}
+	if want := "; programming the kernel: 120000 of 650000 operations (18 %)"; !strings.HasSuffix(s.Line(), want) {
+		t.Errorf("%q does not end with %q", s.Line(), want)
+	}
+	if s.Kernel.Programming = ProgrammingOf(0, 0); strings.Contains(s.Line(), "programming") {
+		t.Errorf("%q names a pass without operations", s.Line())
 	}
 }

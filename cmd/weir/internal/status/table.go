@@ -148,6 +148,9 @@ func (s Status) facts(now time.Time) []string {
 	fmt.Fprintf(tw, "Version:\t%s, pid %d, up %s\n", s.Version, s.PID, text.Age(now.Sub(s.Started)))
 	fmt.Fprintf(tw, "Config:\t%s, loaded %s\n", s.Config.File, text.Ago(now, s.Config.Loaded))
 	fmt.Fprintf(tw, "Kernel:\t%s, %s\n", s.Kernel.Release, RulesText(s.Kernel.Mode, s.Kernel.Rules))
+	if s.Kernel.IPTablesReason != "" {
+		fmt.Fprintf(tw, "Rules:\tin iptables and ipset, not in nftables: %s\n", text.OneLine(s.Kernel.IPTablesReason))
+	}
 	fmt.Fprintf(tw, "Objects:\t%s, %s, %s\n", text.Count(s.Kernel.VirtualServers, "virtual server"),
 		text.Count(s.Kernel.RealServers, "real server"), text.Count(s.Kernel.SetMembers, "set member"))
 	fmt.Fprintf(tw, "Backends:\t%d up, %d down, %d unknown, %d draining\n",

@@ -23,3 +23,18 @@ func NotifyReloading() {
 
 // ExtendTimeout asks systemd to wait longer for a start or a stop.
 func ExtendTimeout(d time.Duration) { Notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())) }
+
+// ExtendDuring calls f, and returns when f has. Meanwhile it asks systemd each second to wait for d, until limit is over.
+func ExtendDuring(limit, d time.Duration, f func()) {
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	for range limit / time.Second {
+		ExtendTimeout(d)
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	<-done
+}

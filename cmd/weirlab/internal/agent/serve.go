@@ -128,7 +128,7 @@ func obey(f *frames, p *os.Process) {
 func result(err error, state *os.ProcessState) Result {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	if ok && status.Signaled() {
-		return Result{Code: 128 + int(status.Signal()), Signal: status.Signal().String()}
+		return Result{Code: 128 + int(status.Signal())}
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {

@@ -17,7 +17,7 @@ func example() []Column {
 		column(NFTables, Row{Run: true}, Row{Run: true}),
 		column(Netfilter, Row{Run: true}, Row{Run: true}),
 		column(Iptables, Row{Run: true}, Row{Run: true, Note: " (200 Services)"}),
-		column(KubeProxy, Row{Run: true, Faults: []string{"dropped"}}, Row{Lacks: "it has none"}),
+		column(KubeProxy, Row{Run: true, Faults: []string{"R1 keep at first and then refused (visit 6 of 10)"}}, Row{Lacks: "it has none"}),
 	}
 }
 
@@ -34,7 +34,9 @@ func TestTheTableHasACellForEachEngine(t *testing.T) {
 		{page, "| 1 | one | pass | pass | pass | pass | fail |\n"},
 		{page, "| 2 | two | known failure | pass | pass | pass (200 Services) | not applicable: it has none |\n"},
 		{page, "| | passed | 1 of 2 | 2 of 2 | 2 of 2 | 2 of 2 | 0 of 1 |\n"},
-		{table.String(), "1 kube-proxy: dropped"},
+		{page, "\n## Failures of weir, IPVS\n\nThe first one of each check. The backend sees the client's address (`keep`) or the box's (`masq`).\n\n```text\n 2  refused\n```\n"},
+		{page, "chain KUBE-IPVS-FILTER rejects new connections.\n\n```text\n 1  R1 keep at first and then refused (visit 6 of 10)\n```\n"},
+		{table.String(), "1 kube-proxy: R1 keep at first"},
 		{table.String(), "1 of 2 in 1 s"},
 	} {
 		if !strings.Contains(c.in, c.want) {

@@ -73,7 +73,7 @@ func apart(hold time.Duration) event {
 		promise: func(m Mode) Promise {
 			p := quiet(m)
 			if m != ActiveActive {
-				p.Why = "each box takes itself for the owner, but asks the neighbours first, and one answers for the gateway"
+				p.Reason = "each box takes itself for the owner, but asks the neighbours first, and one answers for the gateway"
 			}
 			return unlessKeepalived(m, p)
 		},

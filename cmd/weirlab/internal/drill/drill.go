@@ -87,7 +87,7 @@ func scenes(m Mode, o Options) []scene {
 var shortly = map[Mode][]string{
 	ActiveStandby: {"power cut"},
 	ActiveActive:  {"power cut", "rolling restart"},
-	Keepalived:    {"power cut", "killed", "rolling drain"},
+	Keepalived:    {"power cut"},
 }
 
 // chosen reports whether a scene's first event is one of those wanted.

@@ -34,6 +34,13 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
+func TestCourseOfOwners(t *testing.T) {
+	all := []holding{{at(0), []int{1}}, {at(25), nil}, {at(650), nil}, {at(675), []int{2}}, {at(700), []int{1, 2}}, {at(725), []int{1}}}
+	if got, want := course(all), "[1] to [2] after 675ms, [2] to [1 2] after 25ms, [1 2] to [1] after 25ms"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestBrokenPromisesAreNamed(t *testing.T) {
 	r := Row{Event: "a storm", Mode: "l2", Promise: Promise{Gap: 2 * time.Second, Cut: Any, Moves: 1},
 		Figures: figures(traffic.Report{Gap: 3 * time.Second, Answered: 96, Failed: 3, Refused: 1, Held: 9, Cut: 9}, time.Second, 1)}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"time"
+
 	"weir/cmd/weirlab/internal/traffic"
+	"weir/cmd/weirlab/lab"
 )
 
 // Events that any appliance can meet: the power, the cables, the program.
@@ -24,7 +26,7 @@ func powerCut() event {
 			switch m {
 			case ActiveActive:
 				p.Gap, p.Cut, p.Double = 3*time.Second, Any, Any
-				p.Why = "cut: those of the dead box, since the backends saw its address"
+				p.Reason = "cut: those of the dead box, since the backends saw its address"
 			case ActiveStandby:
 				p.Moves = 2
 			case Keepalived:
@@ -38,7 +40,7 @@ func powerCut() event {
 // bootAll boots the boxes without power, and starts what ran on them.
 func (t *trial) bootAll(ctx context.Context) error {
 	for n, m := range t.boxes {
-		if _, err := m.Run(ctx, "true"); err == nil {
+		if lab.Powered(m) {
 			continue
 		}
 		if err := t.bootOne(ctx, n+1); err != nil {
@@ -70,10 +72,10 @@ func powerBack() event {
 			p := Promise{Gap: 2 * time.Second, Moves: 1}
 			switch m {
 			case ActiveStandby:
-				p.Double, p.Why = time.Second, bothRoutes
+				p.Double, p.Reason = time.Second, bothRoutes
 			case ActiveActive:
 				p = Promise{Gap: smooth, Lost: 30, Cut: Any, Double: Any, Moves: Any,
-					Why: "lost, cut: those under way that the router's hash sends to the other box now"}
+					Reason: "lost, cut: those under way that the router's hash sends to the other box now"}
 			case Keepalived:
 				p = anything()
 			}
@@ -88,14 +90,13 @@ func (t *trial) returned(ctx context.Context) error {
 	if t.Mode == ActiveActive || t.Mode == Keepalived {
 		return traffic.Pause(ctx, t.how.preemptDelayTime())
 	}
-	_, err := traffic.Eventually(ctx, steadyTime, func(context.Context) error {
+	return traffic.Eventually(ctx, steadyTime, func(context.Context) error {
 		box, err := t.owner(time.Now().Add(-10 * askBeat))
 		if err == nil && box != t.last {
 			err = fmt.Errorf("box%d has the VIP, want box%d", box, t.last)
 		}
 		return err
 	})
-	return err
 }
 
 const bothRoutes = "two owners: routers have two standbys until the gateway has moved; what goes by the wrong one is late"
@@ -118,7 +119,7 @@ func linkDown() event {
 			switch m {
 			case ActiveActive:
 				p.Gap, p.Cut, p.Double = 3*time.Second, Any, Any
-				p.Why = "cut: those of that box, since the backends saw its address"
+				p.Reason = "cut: those of that box, since the backends saw its address"
 			case Keepalived:
 				p = anything()
 			}
@@ -226,7 +227,7 @@ func away(m Mode) Promise {
 	p := quiet(m)
 	if m == ActiveActive {
 		p.Lost, p.Cut, p.Moves = 30, Any, Any
-		p.Why = "lost, cut: BFD has the router leave a box without its daemon after 0.9 s; without BFD it keeps the routes"
+		p.Reason = "lost, cut: BFD has the router leave a box without its daemon after 0.9 s; without BFD it keeps the routes"
 	}
 	return p
 }
@@ -256,7 +257,7 @@ func rolling(name string, promise func(Mode) Promise, each func(ctx context.Cont
 				if err := each(ctx, t, n+1); err != nil {
 					return err
 				}
-				if _, err := traffic.Eventually(ctx, steadyTime, t.app.ready); err != nil {
+				if err := traffic.Eventually(ctx, steadyTime, t.app.ready); err != nil {
 					return err
 				}
 			}
@@ -283,11 +284,11 @@ func rollingDrain() event {
 		switch m {
 		case ActiveActive:
 			p.Cut, p.Double = Any, Any
-			p.Why = "cut: routers move all packets of a box that is drained at once, and backends saw its address"
+			p.Reason = "cut: routers move all packets of a box that is drained at once, and backends saw its address"
 		case L2:
 			p.Gap = 2 * time.Second
 		case ActiveStandby:
-			p.Gap, p.Double, p.Why = 2*time.Second, 2*time.Second, bothRoutes
+			p.Gap, p.Double, p.Reason = 2*time.Second, 2*time.Second, bothRoutes
 		case Keepalived:
 			p = anything()
 		}

@@ -2,11 +2,9 @@ package drill
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"sync"
 	"time"
 
 	"weir/cmd/weirlab/internal/traffic"
@@ -107,13 +105,7 @@ func (f *Fleet) end() {
 
 // all does something on all boxes side by side.
 func (s *Site) all(do func(box int) error) error {
-	failed := make([]error, len(s.boxes))
-	var wg sync.WaitGroup
-	for n := range s.boxes {
-		wg.Go(func() { failed[n] = do(n + 1) })
-	}
-	wg.Wait()
-	return errors.Join(failed...)
+	return lab.SideBySide(len(s.boxes), func(i int) error { return do(i + 1) })
 }
 
 // target is what clients connect to.
@@ -124,16 +116,16 @@ const steadyTime = 90 * time.Second
 
 // steady waits until the fleet is whole and serves.
 func (f *Fleet) steady(ctx context.Context) error {
-	why := error(nil)
-	waited, err := traffic.Eventually(ctx, steadyTime, func(ctx context.Context) error {
+	last, begin := error(nil), time.Now()
+	err := traffic.Eventually(ctx, steadyTime, func(ctx context.Context) error {
 		err := f.whole(ctx)
 		if err != nil {
-			why = err
+			last = err
 		}
 		return err
 	})
-	if waited > 5*time.Second {
-		f.say("waited %s for the fleet to be whole: %v", waited.Round(time.Second), why)
+	if waited := time.Since(begin); waited > 5*time.Second {
+		f.say("waited %s for the fleet to be whole: %v", waited.Round(time.Second), last)
 	}
 	return err
 }

@@ -22,7 +22,7 @@ func rollingUpgrade() event {
 		if err := w.start(ctx, box); err != nil {
 			return err
 		}
-		_, err := traffic.Eventually(ctx, steadyTime, func(ctx context.Context) error {
+		return traffic.Eventually(ctx, steadyTime, func(ctx context.Context) error {
 			doc, err := w.members(ctx, t.other(box))
 			for _, m := range doc.Members {
 				if m.Name == boxName(box) && m.Version != nextVersion {
@@ -31,7 +31,6 @@ func rollingUpgrade() event {
 			}
 			return err
 		})
-		return err
 	})
 }
 
@@ -53,7 +52,7 @@ func allRestarted() event {
 			p := away(m)
 			if m == L2 {
 				p.Gap, p.Lost = 6*time.Second, Any
-				p.Why = "no box answers ARP until one has joined and claimed; neighbours that know the address go on"
+				p.Reason = "no box answers ARP until one has joined and claimed; neighbours that know the address go on"
 			}
 			return p
 		},

@@ -5,12 +5,14 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -56,6 +58,23 @@ func sum(all []holding, until time.Time) (o ownership) {
 		before = h.boxes
 	}
 	return o
+}
+
+// course lists the changes of owners, with the time without an answer before each: a box without a processor was silent,
+// and one that lost its address to a living box was not.
+func course(all []holding) string {
+	var changes []string
+	var before holding
+	for _, h := range all {
+		if len(h.boxes) == 0 {
+			continue
+		}
+		if before.boxes != nil && !slices.Equal(before.boxes, h.boxes) {
+			changes = append(changes, fmt.Sprintf("%v to %v after %s", before.boxes, h.boxes, traffic.Round(h.at.Sub(before.at))))
+		}
+		before = h
+	}
+	return strings.Join(changes, ", ")
 }
 
 // singles leaves out the times with more than one owner, which are a part of a move from one to

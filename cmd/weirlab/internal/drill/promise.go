@@ -17,8 +17,8 @@ type Promise struct {
 	Cut    int
 	Double time.Duration
 	Moves  int
-	// Why is the reason for a promise of no more.
-	Why string
+	// Reason is that of a promise of no more.
+	Reason string
 }
 
 // Any is no limit.

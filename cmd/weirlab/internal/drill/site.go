@@ -67,7 +67,7 @@ type Site struct {
 
 // Open boots a site with so many boxes, 2 or 3, on which nothing runs. Close it.
 func Open(ctx context.Context, boxes int) (s *Site, err error) {
-	if err := errors.Join(lab.CheckRouters(), lab.CheckKeepalived()); err != nil {
+	if err := errors.Join(lab.Routers.Check(), lab.Keepalived.Check()); err != nil {
 		return nil, err
 	}
 	s = &Site{cards: map[string]int{}}
@@ -120,7 +120,7 @@ func (s *Site) prepare(ctx context.Context, box int) error {
 // powered boots a box that has no power.
 func (s *Site) powered(ctx context.Context, box int) error {
 	m := s.boxes[box-1]
-	if _, err := m.Run(ctx, "true"); err == nil {
+	if lab.Powered(m) {
 		return nil
 	}
 	if err := m.Boot(ctx); err != nil {

@@ -24,8 +24,8 @@ func Print(out io.Writer, rows []Row) {
 				continue
 			}
 			fmt.Fprintln(out, "  "+r.line())
-			if r.Promise.Why != "" {
-				fmt.Fprintln(out, "      "+r.Promise.Why)
+			if r.Promise.Reason != "" {
+				fmt.Fprintln(out, "      "+r.Promise.Reason)
 			}
 			for _, note := range r.Notes {
 				fmt.Fprintln(out, "      "+note)

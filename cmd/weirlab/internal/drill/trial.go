@@ -129,13 +129,12 @@ func (t *trial) run(ctx context.Context, e event, row *Row) (err error) {
 
 // recovered waits until new connections have been answered for 600 ms without a failure.
 func (t *trial) recovered(ctx context.Context, limit time.Duration) bool {
-	_, err := traffic.Eventually(ctx, limit, func(context.Context) error {
+	return traffic.Eventually(ctx, limit, func(context.Context) error {
 		if n := t.load.Row(t.acted); n < int(600*time.Millisecond/t.how.beat) {
 			return fmt.Errorf("%d answers in a row", n)
 		}
 		return nil
-	})
-	return err == nil
+	}) == nil
 }
 
 func (t *trial) count(row *Row, held traffic.Report) {
@@ -148,6 +147,9 @@ func (t *trial) count(row *Row, held traffic.Report) {
 		row.Moves = sum(own, now).moves
 	} else {
 		row.Double, row.Moves = sum(own, now).double, sum(singles(own), now).moves
+	}
+	if most := row.Promise.Moves; most != Any && row.Moves > most {
+		t.note("owners: %s", course(own))
 	}
 	if row.Lost() > 0 {
 		t.note("lost: %d refused, %d failed (%s)", row.Refused, row.Failed, row.Ends)
@@ -163,7 +165,7 @@ func (t *trial) note(format string, args ...any) {
 
 // has is the box that has the VIP now.
 func (t *trial) has(ctx context.Context) (box int, err error) {
-	_, err = traffic.Eventually(ctx, 10*time.Second, func(context.Context) error {
+	err = traffic.Eventually(ctx, 10*time.Second, func(context.Context) error {
 		box, err = t.owner(time.Now().Add(-10 * askBeat))
 		return err
 	})

@@ -244,7 +244,6 @@ type members struct {
 	}
 	Counters struct {
 		Refused uint64 `json:"refused_total"`
-		Deaths  uint64 `json:"deaths_total"`
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // nameCards gives the cards that are there the names of their networks, and puts up loopback. The
 // cards of a namespace come later, under their right names.
-func nameCards(cards []Card) error {
+func nameCards(c Config) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -21,32 +21,32 @@ func nameCards(cards []Card) error {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return err
 	}
-	for _, card := range cards {
-		link, err := linkByMAC(card.MAC)
-		if err != nil {
-			return err
-		}
-		if link == nil {
-			continue
-		}
+	return eachCard(c.Cards, func(link netlink.Link, card Card) error {
 		if err := netlink.LinkSetName(link, card.Name); err != nil {
 			return fmt.Errorf("name card %s %s: %w", card.MAC, card.Name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-func putUp(cards []Card) error {
-	for _, card := range cards {
-		link, err := linkByMAC(card.MAC)
-		if err != nil {
-			return err
-		}
-		if link == nil {
-			continue
-		}
+func putUp(c Config) error {
+	return eachCard(c.Cards, func(link netlink.Link, card Card) error {
 		if err := netlink.LinkSetUp(link); err != nil {
 			return fmt.Errorf("put up card %s: %w", card.Name, err)
+		}
+		return nil
+	})
+}
+
+// eachCard calls do for the cards that are there.
+func eachCard(cards []Card, do func(netlink.Link, Card) error) error {
+	for _, card := range cards {
+		link, err := linkByMAC(card.MAC)
+		if err == nil && link != nil {
+			err = do(link, card)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -50,31 +50,12 @@ func furnish(c Config) (*os.File, error) {
 			return nil, err
 		}
 	}
-	if err := enterRoot(c); err != nil {
-		return nil, err
-	}
-	if err := restore(c.Saved); err != nil {
-		return nil, err
-	}
-	if err := unix.Sethostname([]byte(c.Name)); err != nil {
-		return nil, fmt.Errorf("set host name: %w", err)
-	}
-	if err := os.WriteFile("/etc/hostname", []byte(c.Name+"\n"), 0o644); err != nil {
-		return nil, err
-	}
 	// The cards before the modules: a kernel takes up to a second to notice that a cable is in, and IPv6
 	// waits for it.
-	if err := nameCards(c.Cards); err != nil {
-		return nil, err
-	}
-	if err := setKernelSwitches(c); err != nil {
-		return nil, err
-	}
-	if err := putUp(c.Cards); err != nil {
-		return nil, err
-	}
-	if err := prepareKernel(c); err != nil {
-		return nil, err
+	for _, step := range []func(Config) error{enterRoot, restore, setHostName, nameCards, setKernelSwitches, putUp, prepareKernel} {
+		if err := step(c); err != nil {
+			return nil, err
+		}
 	}
 	if c.Socket == "" {
 		if listener, err = listenApart(c); err != nil {
@@ -82,6 +63,13 @@ func furnish(c Config) (*os.File, error) {
 		}
 	}
 	return listener, os.Chdir("/root")
+}
+
+func setHostName(c Config) error {
+	if err := unix.Sethostname([]byte(c.Name)); err != nil {
+		return fmt.Errorf("set host name: %w", err)
+	}
+	return os.WriteFile("/etc/hostname", []byte(c.Name+"\n"), 0o644)
 }
 
 func listenUnix(path string) (*os.File, error) {
@@ -125,6 +113,12 @@ func setKernelSwitches(c Config) error {
 			{"ipv6/conf/" + card.Name + "/accept_dad", "0"},
 			{"ipv6/conf/" + card.Name + "/accept_ra", "0"},
 		}...)
+	}
+	// A socket takes another hash after each timeout, which reaches the router over a cable of the same kernel. The
+	// router would select another next hop, and the other box reset the connection.
+	const rehash = "core/txrehash"
+	if _, err := os.Stat("/proc/sys/net/" + rehash); err == nil { // from Linux 5.18
+		switches = append(switches, struct{ name, value string }{rehash, "0"})
 	}
 	for _, s := range switches {
 		if err := os.WriteFile("/proc/sys/net/"+s.name, []byte(s.value), 0o644); err != nil {

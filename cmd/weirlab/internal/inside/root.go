@@ -3,6 +3,7 @@ package inside
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,7 +35,7 @@ func enterRoot(c Config) error {
 	}
 	if c.Root == RootShared {
 		lower = filepath.Join(c.Scratch, "lower")
-		if err := mountShare(RootTag, lower, rootOptions, unix.MS_RDONLY); err != nil {
+		if err := mount(RootTag, lower, "9p", unix.MS_RDONLY, rootOptions); err != nil {
 			return err
 		}
 	}
@@ -151,13 +152,9 @@ func mountKept(root Root, k Keep, to string) error {
 	case RootHostfs:
 		return mount("kept", to, "hostfs", 0, k.Source)
 	case RootShared:
-		return mountShare(k.Source, to, shareOptions, 0)
+		return mount(k.Source, to, "9p", 0, shareOptions)
 	}
 	return bind(k.Source, to, 0)
-}
-
-func mountShare(tag, to, options string, flags uintptr) error {
-	return mount(tag, to, "9p", flags, options)
 }
 
 // switchTo makes root the root of the mount namespace: moved over the old one, as an initial RAM file
@@ -176,15 +173,12 @@ func switchTo(root string) error {
 }
 
 // restore puts files back that were saved before the power went.
-func restore(archive string) error {
-	if archive == "" {
+func restore(c Config) error {
+	if _, err := os.Stat(c.Saved); os.IsNotExist(err) { // also of no name
 		return nil
 	}
-	if _, err := os.Stat(archive); os.IsNotExist(err) {
-		return nil
-	}
-	if out, err := exec.Command("/bin/tar", "-xpPf", archive, "-C", "/").CombinedOutput(); err != nil {
-		return fmt.Errorf("restore %s: %w: %s", archive, err, out)
+	if out, err := exec.Command("/bin/tar", "-xpPf", c.Saved, "-C", "/").CombinedOutput(); err != nil {
+		return fmt.Errorf("restore %s: %w: %s", c.Saved, err, out)
 	}
 	return nil
 }
@@ -207,9 +201,38 @@ func mountAPI(root string) error {
 		}
 	}
 	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
-		if err := os.Symlink(target, root+"/dev/"+name); err != nil && !os.IsExist(err) && !isReadOnly(err) {
+		if err := os.Symlink(target, root+"/dev/"+name); err != nil && !os.IsExist(err) && !errors.Is(err, unix.EROFS) {
 			return err
 		}
 	}
 	return nil
+}
+
+func mount(source, to, kind string, flags uintptr, options string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(source, to, kind, flags, options); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", kind, to, err)
+	}
+	return nil
+}
+
+func bind(from, to string, flags uintptr) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(from, to, "", unix.MS_BIND|flags, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+// isMountPoint reports whether something is mounted on path: its device is not its parent's.
+func isMountPoint(path string) bool {
+	var here, parent unix.Stat_t
+	if unix.Stat(path, &here) != nil || unix.Stat(filepath.Dir(path), &parent) != nil {
+		return false
+	}
+	return here.Dev != parent.Dev
 }

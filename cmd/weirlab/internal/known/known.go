@@ -22,9 +22,9 @@ const File = "cmd/weirlab/known-failures.txt"
 
 // Failure is a line of the list.
 type Failure struct {
-	Name  string // of the test, check or promise
-	Issue string // will fix it
-	Why   string
+	Name   string // of the test, check or promise
+	Issue  string // will fix it
+	Reason string
 }
 
 // List maps the names of broken promises to their lines.
@@ -49,7 +49,7 @@ func Parse(text string) (List, error) {
 			faults = append(faults, fmt.Errorf("%s:%d: %q: want a name, an issue and a reason, two spaces or a tab between them", File, number, line))
 			continue
 		}
-		f := Failure{Name: words[0], Issue: words[1], Why: words[2]}
+		f := Failure{Name: words[0], Issue: words[1], Reason: words[2]}
 		if _, twice := list[f.Name]; twice {
 			faults = append(faults, fmt.Errorf("%s:%d: %q is listed twice", File, number, f.Name))
 		}

@@ -19,8 +19,8 @@ drill restart:active-active` + "\t" + `hostile tenants` + "\t" + `up to 30 reque
 func TestParseReadsNameIssueAndReason(t *testing.T) {
 	got, err := known.Parse(text)
 	want := known.List{
-		"conformance 90 IPVS":         {Name: "conformance 90 IPVS", Issue: "core redesign", Why: "the device is back after 2.6 s"},
-		"drill restart:active-active": {Name: "drill restart:active-active", Issue: "hostile tenants", Why: "up to 30 requests are lost"},
+		"conformance 90 IPVS":         {Name: "conformance 90 IPVS", Issue: "core redesign", Reason: "the device is back after 2.6 s"},
+		"drill restart:active-active": {Name: "drill restart:active-active", Issue: "hostile tenants", Reason: "up to 30 requests are lost"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v", got, err)

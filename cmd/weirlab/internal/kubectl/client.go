@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -34,10 +36,7 @@ type kubeconfig struct {
 // readConfig reads a file, or that of $KUBECONFIG, or ~/.kube/config.
 func readConfig(file string) (kubeconfig, error) {
 	var c kubeconfig
-	if file == "" {
-		file = os.Getenv("KUBECONFIG")
-	}
-	if file == "" {
+	if file = cmp.Or(file, os.Getenv("KUBECONFIG")); file == "" {
 		home, err := os.UserHomeDir()
 		if err != nil {
 			return c, err
@@ -68,9 +67,6 @@ func connect(config kubeconfig, namespace string) (*client, error) {
 	roots := x509.NewCertPool()
 	if err != nil || !roots.AppendCertsFromPEM(ca) {
 		return nil, fmt.Errorf("certificate-authority-data of the kubeconfig is no certificate: %w", err)
-	}
-	if namespace == "" {
-		namespace = "default"
 	}
 	return &client{
 		http:   http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}},
@@ -122,12 +118,17 @@ type resource struct {
 	Namespaced         bool
 }
 
+// pathOf is where the resources of a group and version are.
+func pathOf(group, version string) string {
+	if group == "" {
+		return "/api/" + version
+	}
+	return "/apis/" + group + "/" + version
+}
+
 // path is that of an object of the resource, or of all for name "".
 func (r resource) path(namespace, name string) string {
-	path := "/api/" + r.version
-	if r.group != "" {
-		path = "/apis/" + r.group + "/" + r.version
-	}
+	path := pathOf(r.group, r.version)
 	if r.Namespaced {
 		path += "/namespaces/" + namespace
 	}
@@ -149,11 +150,7 @@ func (r resource) called(name string) string {
 // resources are those of a group and version.
 func (c *client) resources(group, version string) ([]resource, error) {
 	var list struct{ Resources []resource }
-	path := "/api/" + version
-	if group != "" {
-		path = "/apis/" + group + "/" + version
-	}
-	if err := c.ask(http.MethodGet, path, jsonType, nil, &list); err != nil {
+	if err := c.ask(http.MethodGet, pathOf(group, version), jsonType, nil, &list); err != nil {
 		return nil, err
 	}
 	for i := range list.Resources {
@@ -197,10 +194,8 @@ func (c *client) find(word string) (resource, error) {
 			return resource{}, err
 		}
 		for _, r := range list {
-			for _, name := range append(r.ShortNames, r.Name, r.SingularName) {
-				if name == word {
-					return r, nil
-				}
+			if slices.Contains(append(r.ShortNames, r.Name, r.SingularName), word) {
+				return r, nil
 			}
 		}
 	}
@@ -253,10 +248,7 @@ func (c *client) apply(file string, in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if head.Metadata.Namespace == "" {
-			head.Metadata.Namespace = c.namespace
-		}
-		if err := c.applyOne(list, head.Kind, head.Metadata.Namespace, head.Metadata.Name, doc, out); err != nil {
+		if err := c.applyOne(list, head.Kind, cmp.Or(head.Metadata.Namespace, c.namespace), head.Metadata.Name, doc, out); err != nil {
 			return err
 		}
 	}
@@ -290,27 +282,36 @@ type table struct {
 	Rows []struct{ Cells []any }
 }
 
-// get prints one object or all of a kind, as a table or in the format of -o.
-func (c *client) get(word string, names []string, format string, out io.Writer) error {
-	if strings.Contains(word, ",") {
-		return c.getAll(strings.Split(word, ","), format, out)
-	}
-	r, err := c.find(word)
-	if err != nil {
-		return err
-	}
-	path := r.path(c.namespace, strings.Join(names, ""))
-	if format != "" {
-		var doc any
-		if err := c.ask(http.MethodGet, path, jsonType, nil, &doc); err != nil {
+// get prints one object or all of a kind, as a table or in the format of -o; of several kinds it prints one List.
+func (c *client) get(words []string, name, format string, out io.Writer) error {
+	all := []any{}
+	for _, word := range words {
+		r, err := c.find(word)
+		if err != nil {
 			return err
 		}
-		return show(out, doc, format)
+		path := r.path(c.namespace, name)
+		if format == "" {
+			var t table
+			if err := c.ask(http.MethodGet, path, jsonType, nil, &t); err != nil {
+				return err
+			}
+			return t.print(out)
+		}
+		var document map[string]any
+		if err := c.ask(http.MethodGet, path, jsonType, nil, &document); err != nil {
+			return err
+		}
+		if len(words) == 1 {
+			return show(out, document, format)
+		}
+		items, _ := document["items"].([]any)
+		all = append(all, items...)
 	}
-	var t table
-	if err := c.ask(http.MethodGet, path, jsonType, nil, &t); err != nil {
-		return err
-	}
+	return show(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": all}, format)
+}
+
+func (t table) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	row := func(cell func(i int) any) {
 		var cells []string
@@ -328,23 +329,6 @@ func (c *client) get(word string, names []string, format string, out io.Writer) 
 	return w.Flush()
 }
 
-// getAll prints all objects of several kinds as one List.
-func (c *client) getAll(words []string, format string, out io.Writer) error {
-	all := []any{}
-	for _, word := range words {
-		r, err := c.find(word)
-		if err != nil {
-			return err
-		}
-		var list struct{ Items []any }
-		if err := c.ask(http.MethodGet, r.path(c.namespace, ""), jsonType, nil, &list); err != nil {
-			return err
-		}
-		all = append(all, list.Items...)
-	}
-	return show(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": all}, format)
-}
-
 // remove deletes one object.
 func (c *client) remove(word, name string, out io.Writer) error {
 	r, err := c.find(word)
@@ -359,15 +343,7 @@ func (c *client) remove(word, name string, out io.Writer) error {
 }
 
 // token prints a new token of a service account.
-func (c *client) token(account, duration string, out io.Writer) error {
-	lasts := time.Hour
-	if duration != "" {
-		d, err := time.ParseDuration(duration)
-		if err != nil {
-			return err
-		}
-		lasts = d
-	}
+func (c *client) token(account string, lasts time.Duration, out io.Writer) error {
 	var answer struct{ Status struct{ Token string } }
 	body := fmt.Sprintf(`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": %d}}`, int(lasts.Seconds()))
 	path := "/api/v1/namespaces/" + c.namespace + "/serviceaccounts/" + account + "/token"

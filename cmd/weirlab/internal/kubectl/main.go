@@ -11,7 +11,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 )
 
@@ -22,78 +24,42 @@ func main() {
 	}
 }
 
-// words are a command line: what is no flag, and the flags.
-type words struct {
-	args  []string
-	flags map[string]string
-}
-
-// long are the flags that take a value, by each way to write them.
-var long = map[string]string{
-	"-n": "namespace", "--namespace": "namespace", "-f": "filename", "--filename": "filename",
-	"-o": "output", "--output": "output", "--duration": "duration", "--kubeconfig": "kubeconfig",
-}
-
-// understand reads a command line; a flag that it does not know is an error.
-func understand(args []string) (words, error) {
-	w := words{flags: map[string]string{}}
-	for i := 0; i < len(args); i++ {
-		name, value, joined := strings.Cut(args[i], "=")
-		switch flag := long[name]; {
-		case flag != "" && joined:
-			w.set(flag, value)
-		case flag != "" && i+1 < len(args):
-			i++
-			w.set(flag, args[i])
-		case name == "--raw" || name == "--minify" || name == "--flatten":
-		case strings.HasPrefix(name, "-") && name != "-":
-			return w, fmt.Errorf("unknown flag: %s", args[i])
-		default:
-			w.args = append(w.args, args[i])
-		}
-	}
-	return w, nil
-}
-
-// set sets a flag. -f may occur several times, and takes names with commas between them.
-func (w words) set(flag, value string) {
-	if before := w.flags[flag]; flag == "filename" && before != "" {
-		value = before + "," + value
-	}
-	w.flags[flag] = value
-}
-
 func run(args []string, in io.Reader, out io.Writer) error {
-	w, err := understand(args)
+	flags := pflag.NewFlagSet("kubectl", pflag.ContinueOnError)
+	file := flags.String("kubeconfig", "", "")
+	namespace := flags.StringP("namespace", "n", "default", "")
+	files := flags.StringSliceP("filename", "f", nil, "")
+	format := flags.StringP("output", "o", "", "")
+	lasts := flags.Duration("duration", time.Hour, "")
+	for _, always := range []string{"raw", "minify", "flatten"} {
+		flags.Bool(always, true, "")
+	}
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	config, err := readConfig(*file)
 	if err != nil {
 		return err
 	}
-	config, err := readConfig(w.flags["kubeconfig"])
-	if err != nil {
-		return err
-	}
-	verb, rest := "", []string(nil)
-	if len(w.args) > 0 {
-		verb, rest = w.args[0], w.args[1:]
-	}
+	verb, rest := flags.Arg(0), flags.Args()[min(1, flags.NArg()):]
 	if verb == "config" {
-		return show(out, config.document, w.flags["output"])
+		return show(out, config.document, *format)
 	}
-	c, err := connect(config, w.flags["namespace"])
+	c, err := connect(config, *namespace)
 	if err != nil {
 		return err
 	}
 	switch {
 	case verb == "apply":
-		return c.applyAll(strings.Split(w.flags["filename"], ","), in, out)
+		return c.applyAll(*files, in, out)
 	case verb == "get" && len(rest) > 0:
-		return c.get(rest[0], rest[1:], w.flags["output"], out)
+		return c.get(strings.Split(rest[0], ","), strings.Join(rest[1:], ""), *format, out)
 	case verb == "delete" && len(rest) == 2:
 		return c.remove(rest[0], rest[1], out)
 	case verb == "create" && len(rest) == 2 && rest[0] == "token":
-		return c.token(rest[1], w.flags["duration"], out)
+		return c.token(rest[1], *lasts, out)
 	}
-	return fmt.Errorf("unknown command %q: this one knows apply, get, delete, create token and config view", strings.Join(w.args, " "))
+	return fmt.Errorf("unknown command %q: this one knows apply, get, delete, create token and config view", strings.Join(flags.Args(), " "))
 }
 
 // show writes a document in the format of -o: json, yaml, or the value at a jsonpath of names.

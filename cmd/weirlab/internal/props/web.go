@@ -32,13 +32,16 @@ func (n Named) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Answer is the answer of a server, with the client's address that it saw.
 type Answer struct{ Server, Saw string }
 
-// patience is how long an answer may take.
+// patience is how long an answer may take, if the context has no limit.
 const patience = 5 * time.Second
 
 // Ask sends one request over a connection of its own.
 func Ask(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error), addr string) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,11 +86,9 @@ func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
 	}
 	r.known = times{}
 	for _, path := range []string{o.Known, o.Times} {
-		some, err := loadTimes(path)
-		if err != nil {
+		if err := ReadJSON(path, &r.known); err != nil {
 			return Report{}, fmt.Errorf("read times of tests: %w", err)
 		}
-		maps.Copy(r.known, some)
 	}
 	for _, p := range packages {
 		if err := os.MkdirAll(filepath.Join(r.Logs, p.Kernel), 0o755); err != nil {
@@ -109,7 +106,7 @@ func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
 	order(r.todo)
 	r.run(ctx)
 	if o.Times != "" {
-		if err := r.known.save(o.Times); err != nil {
+		if err := WriteJSON(o.Times, r.known); err != nil {
 			return r.report, err
 		}
 	}
@@ -247,13 +244,13 @@ func (r *run) finish(result Result, again bool) {
 	switch result.Outcome {
 	case Failed:
 		r.report.Bad = append(r.report.Bad, result)
-		fmt.Fprintf(r.Out, ": %s\n", result.Why)
+		fmt.Fprintf(r.Out, ": %s\n", result.Reason)
 		for _, f := range faults(result.Output) {
 			fmt.Fprintf(r.Out, "FAILED   %s, its last lines:\n%s", f.name, quote(strings.Join(f.lines, "\n")))
 		}
 		fmt.Fprintf(r.Out, "All that %s printed:\n%s", result.Name, quote(result.Output))
 	case Skipped:
-		fmt.Fprintf(r.Out, ": %s\n", result.Why)
+		fmt.Fprintf(r.Out, ": %s\n", result.Reason)
 	default:
 		if result.Counts.Passed > 1 {
 			fmt.Fprintf(r.Out, " (%d subtests)", result.Counts.Passed-1)
@@ -294,17 +291,17 @@ func (r *run) try(ctx context.Context, t Test, lane int) Result {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has started
 	}
 	result := Result{Test: t, Lane: lane, Took: time.Since(began), Output: out.String()}
-	result.Outcome, result.Why, result.Counts = judge(t, result.Output, err)
+	result.Outcome, result.Reason, result.Counts = judge(t, result.Output, err)
 	result.Cores = leased(leases)
 	if result.Outcome == Passed {
 		if left := meter.left(leaveLimit); len(left) > 0 {
-			result.Outcome, result.Why = Failed, "it left processes behind, which are killed now: "+strings.Join(left, ", ")
+			result.Outcome, result.Reason = Failed, "it left processes behind, which are killed now: "+strings.Join(left, ", ")
 		}
 	}
 	result.Starved = r.Clock.Starved(began, time.Now())
 	result.Used = meter.end(used(cmd.ProcessState))
 	if log.err != nil && result.Outcome == Passed {
-		result.Outcome, result.Why = Failed, log.err.Error()
+		result.Outcome, result.Reason = Failed, log.err.Error()
 	}
 	return result
 }

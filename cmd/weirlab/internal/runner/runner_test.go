@@ -86,7 +86,7 @@ func TestJudge(t *testing.T) {
 		name, output string
 		err          error
 		want         Outcome
-		why          string
+		reason       string
 		counts       Counts
 	}{
 		{"passed", "--- PASS: TestOne (1.00s)\n    --- PASS: TestOne/a (0.50s)\nPASS\n", nil, Passed, "", Counts{Passed: 2}},
@@ -98,9 +98,9 @@ func TestJudge(t *testing.T) {
 		{"skipped", "    a_test.go:7: SKIPPED, NO LAB: no root\n--- SKIP: TestOne (0.00s)\nPASS\n", nil, Skipped, "SKIPPED, NO LAB: no root", Counts{Skipped: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			outcome, why, counts := judge(one, tc.output, tc.err)
-			if outcome != tc.want || why != tc.why || counts != tc.counts {
-				t.Errorf("%v, %q, %+v; want %v, %q, %+v", outcome, why, counts, tc.want, tc.why, tc.counts)
+			outcome, reason, counts := judge(one, tc.output, tc.err)
+			if outcome != tc.want || reason != tc.reason || counts != tc.counts {
+				t.Errorf("%v, %q, %+v; want %v, %q, %+v", outcome, reason, counts, tc.want, tc.reason, tc.counts)
 			}
 		})
 	}
@@ -138,9 +138,9 @@ FAIL
 
 func TestReasonsAreTheLastLinesOfEachFault(t *testing.T) {
 	long := strings.Repeat("x", 1000)
-	output := "=== RUN   TestOne/a\n" + strings.Repeat("    earlier\n", 5) + "    a_test.go:3: wrong\n    " + long + "\n--- FAIL: TestOne (0.00s)\n    --- FAIL: TestOne/a (0.00s)\nFAIL\n\nmeasured\n"
-	got := Reasons([]Result{{Test: Test{Name: "TestOne"}, Output: output, Why: "exit status 1"}, {Test: Test{Name: "TestTwo"}, Output: "one\nkilled\n", Why: "it hung"}})
-	want := "TestOne/a, in TestOne: exit status 1\n  | earlier\n  | earlier\n  | a_test.go:3: wrong\n  | " + long[:300] + "\nTestTwo, in TestTwo: it hung\n  | one\n  | killed\n"
+	output := "=== RUN   TestOne/a\n" + strings.Repeat("    earlier\n", 9) + "    a_test.go:3: wrong\n    " + long + "\n--- FAIL: TestOne (0.00s)\n    --- FAIL: TestOne/a (0.00s)\nFAIL\n\nmeasured\n"
+	got := Reasons([]Result{{Test: Test{Name: "TestOne"}, Output: output, Reason: "exit status 1"}, {Test: Test{Name: "TestTwo"}, Output: "one\nkilled\n", Reason: "it hung"}})
+	want := "TestOne/a, in TestOne: exit status 1\n" + strings.Repeat("  | earlier\n", 6) + "  | a_test.go:3: wrong\n  | " + long[:300] + "\nTestTwo, in TestTwo: it hung\n  | one\n  | killed\n"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -34,20 +34,21 @@ func (k known) after(r Result) known {
 	return now
 }
 
-func loadTimes(path string) (times, error) {
-	t := times{}
+// ReadJSON reads a file, if it is there, into a map or a struct.
+func ReadJSON(path string, into any) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return t, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return t, json.Unmarshal(text, &t)
+	return json.Unmarshal(text, into)
 }
 
-func (t times) save(path string) error {
-	text, err := json.MarshalIndent(t, "", "  ")
+// WriteJSON writes such a file, and makes its folder.
+func WriteJSON(path string, from any) error {
+	text, err := json.MarshalIndent(from, "", "  ")
 	if err != nil {
 		return err
 	}

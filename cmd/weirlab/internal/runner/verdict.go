@@ -26,7 +26,7 @@ const (
 type Result struct {
 	Test
 	Outcome Outcome
-	Why     string // of a failure or a skip, in a line
+	Reason  string // of a failure or a skip, in a line
 	Output  string
 	Lane    int
 	Took    time.Duration
@@ -53,7 +53,7 @@ var (
 
 // judge reads what a test's process printed. failed is its end; nil is exit code 0. Tests of a program that
 // the test started count as its output.
-func judge(t Test, output string, failed error) (o Outcome, why string, c Counts) {
+func judge(t Test, output string, failed error) (o Outcome, reason string, c Counts) {
 	own := ""
 	for _, m := range verdictLine.FindAllStringSubmatch(output, -1) {
 		if name, _, _ := strings.Cut(m[2], "/"); name != t.Name {
@@ -136,7 +136,7 @@ func faults(output string) []fault {
 // Reasons names failed tests, each with its last lines, few and short. They end the output of a run, where a log that
 // was cut in the middle still has them.
 func Reasons(bad []Result) string {
-	const most, width = 4, 300
+	const most, width = 8, 300
 	var b strings.Builder
 	for _, result := range bad {
 		all := faults(result.Output)
@@ -144,7 +144,7 @@ func Reasons(bad []Result) string {
 			all = []fault{{result.Name, strings.Split(strings.TrimSpace(result.Output), "\n")}}
 		}
 		for _, f := range all {
-			fmt.Fprintf(&b, "%s, in %s: %s\n", f.name, result.title(), result.Why)
+			fmt.Fprintf(&b, "%s, in %s: %s\n", f.name, result.title(), result.Reason)
 			for _, line := range f.lines[max(0, len(f.lines)-most):] {
 				fmt.Fprintf(&b, "  | %.*s\n", width, strings.TrimSpace(line))
 			}

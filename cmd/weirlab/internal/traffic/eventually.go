@@ -21,26 +21,29 @@ func Rest(took time.Duration) time.Duration { return min(max(pollBeat, pollRest*
 // lastLook is how long the last call of Eventually's condition may take.
 const lastLook = 10 * time.Second
 
-// Eventually calls do until it returns nil, and returns the time that took. The context of do ends at
-// the limit. After that there is one more call: the last one may have been long ago on a machine that
-// was busy with something else.
-func Eventually(ctx context.Context, limit time.Duration, do func(context.Context) error) (time.Duration, error) {
-	begin := time.Now()
+// Eventually calls do until it returns nil. The context of do ends at the limit. After that there is one
+// more call: the last one may have been long ago on a machine that was busy with something else.
+func Eventually(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	return Every(ctx, pollBeat, limit, do)
+}
+
+// Every is Eventually with another least time between two calls.
+func Every(ctx context.Context, beat, limit time.Duration, do func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for limited.Err() == nil {
 		asked := time.Now()
 		if do(limited) == nil {
-			return time.Since(begin), nil
+			return nil
 		}
-		_ = Pause(limited, Rest(time.Since(asked))) // the limit ends the loop, too
+		_ = Pause(limited, max(beat, Rest(time.Since(asked)))) // the limit ends the loop, too
 	}
 	last, cancel := context.WithTimeout(ctx, lastLook)
 	defer cancel()
 	if err := do(last); err != nil {
-		return time.Since(begin), fmt.Errorf("not within %s: %w", limit, err)
+		return fmt.Errorf("not within %s: %w", limit, err)
 	}
-	return time.Since(begin), nil
+	return nil
 }
 
 // Pause waits for a duration or the end of ctx.

@@ -91,7 +91,7 @@ func (f *Flow) Last() (d Datagram, n int) {
 func (f *Flow) Wait(ctx context.Context, n int) (Datagram, error) {
 	_, have := f.Last()
 	var d Datagram
-	_, err := Eventually(ctx, waitTime, func(context.Context) error {
+	err := Eventually(ctx, waitTime, func(context.Context) error {
 		var got int
 		if d, got = f.Last(); got < have+n {
 			return fmt.Errorf("%d of %d datagrams answered", got-have, n)

@@ -36,11 +36,21 @@ type Held struct {
 	done    chan struct{}
 
 	mu    sync.Mutex
+	state heldState
+}
+
+type heldState struct {
 	bytes int
 	sent  time.Time     // when the last byte that came back was sent
 	gap   time.Duration // the longest time from one answer to the next
 	err   error
 	ended time.Time
+}
+
+func (h *Held) now() heldState {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
 }
 
 // Hold opens a connection and holds it until Release, the end of ctx, or an error.
@@ -67,12 +77,10 @@ func Hold(ctx context.Context, dial Dial, addr string, o HoldOptions) (*Held, er
 	}
 	_ = c.SetDeadline(time.Time{})
 	released, release := context.WithCancel(ctx)
-	h := &Held{Server: trim(name), Local: c.LocalAddr(), conn: c, o: o, release: release, done: make(chan struct{}), sent: time.Now()}
+	h := &Held{Server: strings.TrimSpace(name), Local: c.LocalAddr(), conn: c, o: o, release: release, done: make(chan struct{}), state: heldState{sent: time.Now()}}
 	go h.talk(ctx, released, r)
 	return h, nil
 }
-
-func trim(name string) string { return strings.TrimSpace(name) }
 
 func (h *Held) talk(ctx, released context.Context, r *bufio.Reader) {
 	defer close(h.done)
@@ -126,63 +134,41 @@ func (h *Held) exchange(r io.ByteReader) error {
 func (h *Held) record(sent, now time.Time, gap time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.gap = max(h.gap, gap)
+	s := &h.state
+	s.gap = max(s.gap, gap)
 	if err != nil {
-		h.err, h.ended = err, now
+		s.err, s.ended = err, now
 		return
 	}
-	h.bytes++
-	h.sent = sent
+	s.bytes++
+	s.sent = sent
 }
 
 // Bytes counts the bytes that came back.
-func (h *Held) Bytes() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.bytes
-}
+func (h *Held) Bytes() int { return h.now().bytes }
 
 // Err returns the error that cut the connection, nil if it lives.
 func (h *Held) Err() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.err == nil {
+	s := h.now()
+	if s.err == nil {
 		return nil
 	}
-	return fmt.Errorf("the connection to %s was cut after %d bytes: %w", h.Server, h.bytes, h.err)
-}
-
-func (h *Held) outcome() Outcome {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return OutcomeOf(h.err)
+	return fmt.Errorf("the connection to %s was cut after %d bytes: %w", h.Server, s.bytes, s.err)
 }
 
 // Ended returns the time at which the connection was cut.
-func (h *Held) Ended() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ended
-}
+func (h *Held) Ended() time.Time { return h.now().ended }
 
 // LastAnswer returns the time at which the newest byte that came back was sent.
-func (h *Held) LastAnswer() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.sent
-}
+func (h *Held) LastAnswer() time.Time { return h.now().sent }
 
 // Gap returns the longest time from one answer to the next.
-func (h *Held) Gap() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.gap
-}
+func (h *Held) Gap() time.Duration { return h.now().gap }
 
 // Wait waits for n more bytes.
 func (h *Held) Wait(ctx context.Context, n int) error {
 	want := h.Bytes() + n
-	_, err := Eventually(ctx, waitTime, func(context.Context) error {
+	err := Eventually(ctx, waitTime, func(context.Context) error {
 		if got := h.Bytes(); h.Err() == nil && got < want {
 			return fmt.Errorf("the connection to %s has %d of %d bytes", h.Server, got, want)
 		}
@@ -197,14 +183,6 @@ func (h *Held) Release() error {
 	h.release()
 	<-h.done
 	return h.Err()
-}
-
-// answered reports whether a byte came back that was sent after an instant, and whether the
-// connection was cut.
-func (h *Held) answered(since time.Time) (yes, cut bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.sent.After(since), h.err != nil
 }
 
 // Holds are held connections.
@@ -234,9 +212,9 @@ func (hs Holds) By() map[string]Holds {
 // Report waits until each connection has answered after an instant or was cut, but no longer than
 // limit. A connection that is silent by then counts as cut, as dropped.
 func (hs Holds) Report(ctx context.Context, since time.Time, limit time.Duration) Report {
-	_, _ = Eventually(ctx, limit, func(context.Context) error { // the count below decides
+	_ = Eventually(ctx, limit, func(context.Context) error { // the count below decides
 		for _, h := range hs {
-			if yes, cut := h.answered(since); !yes && !cut {
+			if s := h.now(); s.err == nil && !s.sent.After(since) {
 				return errors.New("silent")
 			}
 		}
@@ -244,16 +222,15 @@ func (hs Holds) Report(ctx context.Context, since time.Time, limit time.Duration
 	})
 	r := Report{Held: len(hs), Cuts: Outcomes{}}
 	for _, h := range hs {
-		yes, cut := h.answered(since)
-		switch {
-		case cut:
-			r.Cuts[h.outcome()]++
+		switch s := h.now(); {
+		case s.err != nil:
+			r.Cuts[OutcomeOf(s.err)]++
 			r.Cut++
-		case !yes:
+		case !s.sent.After(since):
 			r.Cuts[Dropped]++
 			r.Cut++
 		default:
-			r.Gap = max(r.Gap, h.Gap())
+			r.Gap = max(r.Gap, s.gap)
 		}
 	}
 	return r
@@ -265,7 +242,7 @@ func (hs Holds) Release() Report {
 	for _, h := range hs {
 		if err := h.Release(); err != nil {
 			r.Cut++
-			r.Cuts[h.outcome()]++
+			r.Cuts[OutcomeOf(h.now().err)]++
 			continue
 		}
 		r.Gap = max(r.Gap, h.Gap())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,7 +47,7 @@ func Echo(dial Dial) Ask {
 		if err == nil {
 			_, err = r.ReadByte()
 		}
-		return trim(name), err
+		return strings.TrimSpace(name), err
 	}
 }
 
@@ -144,13 +145,12 @@ func (l *Load) Answered() (n int) {
 // Wait waits for n more answers.
 func (l *Load) Wait(ctx context.Context, n int) error {
 	want := l.Answered() + n
-	_, err := Eventually(ctx, waitTime, func(context.Context) error {
+	return Eventually(ctx, waitTime, func(context.Context) error {
 		if got := l.Answered(); got < want {
 			return fmt.Errorf("%d of %d requests answered; the last hundred: %s", got, want, l.last(100))
 		}
 		return nil
 	})
-	return err
 }
 
 // waitTime bounds the waits for clients to go on.

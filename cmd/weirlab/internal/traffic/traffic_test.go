@@ -125,7 +125,7 @@ func TestLoadReportsTheEndOfAServer(t *testing.T) {
 			}
 			stop()
 			dead := time.Now()
-			if _, err := Eventually(t.Context(), 10*time.Second, func(context.Context) error {
+			if err := Eventually(t.Context(), 10*time.Second, func(context.Context) error {
 				if load.Tries().Between(dead, time.Time{}).Report().Refused == 0 {
 					return errors.New("nothing is refused")
 				}
@@ -233,7 +233,7 @@ func TestFlowCountsLostDatagrams(t *testing.T) {
 
 func TestEventuallyReturnsTheLastError(t *testing.T) {
 	n := 0
-	_, err := Eventually(t.Context(), time.Minute, func(context.Context) error {
+	err := Eventually(t.Context(), time.Minute, func(context.Context) error {
 		if n++; n < 3 {
 			return errors.New("not yet")
 		}
@@ -242,7 +242,7 @@ func TestEventuallyReturnsTheLastError(t *testing.T) {
 	if err != nil || n != 3 {
 		t.Errorf("%d calls, %v", n, err)
 	}
-	_, err = Eventually(t.Context(), time.Millisecond, func(context.Context) error { return errors.New("never") })
+	err = Eventually(t.Context(), time.Millisecond, func(context.Context) error { return errors.New("never") })
 	if err == nil || !strings.Contains(err.Error(), "not within 1ms: never") {
 		t.Errorf("error %v", err)
 	}

@@ -150,10 +150,10 @@ func labels(s Section, name string, v *source.Value) map[string]string {
 			continue
 		}
 		text := e.Scalar.(string)
-		if !parse.LabelKey.MatchString(key) {
+		if !parse.LabelKey.Matches(key) {
 			s.FailAt(e, name, strconv.Quote(key)+" is not a valid label key", "write it as kubectl shows it")
 		}
-		if !parse.LabelValue.MatchString(text) {
+		if !parse.LabelValue.Matches(text) {
 			s.FailAt(e, name, strconv.Quote(text)+" is not a valid label value", "write it as kubectl shows it")
 		}
 		out[key] = text

@@ -161,7 +161,7 @@ func nodeName(t schema.Section, files source.Files) string {
 			return ""
 		}
 	}
-	if name != "" && !parse.NodeForm.MatchString(name) {
+	if name != "" && !parse.NodeForm.Matches(name) {
 		t.Fail("node_name", strconv.Quote(name)+" is not a valid Node name", "write it as kubectl get nodes shows it")
 	}
 	return name

@@ -132,7 +132,7 @@ func checkClusterName(value any) *source.Fault {
 	switch name := value.(string); {
 	case name == config.Source:
 		return source.Faultf("choose another name", "%q is reserved for the services of this file", name)
-	case !parse.NamespaceForm.MatchString(name):
+	case !parse.NamespaceForm.Matches(name):
 		return source.Faultf("use 1 to 63 of a-z, 0-9 and -, with a letter or digit first and last", "%q is not a valid cluster name", name)
 	}
 	return nil
@@ -142,7 +142,7 @@ func checkClusterName(value any) *source.Fault {
 func checkAnnotationPrefix(value any) *source.Fault {
 	prefix := value.(string)
 	name, slash := strings.CutSuffix(prefix, "/")
-	if prefix != k8ssync.DefaultAnnotationPrefix && (len(name) > 253 || !slash || !parse.DomainForm.MatchString(name)) {
+	if prefix != k8ssync.DefaultAnnotationPrefix && (len(name) > 253 || !slash || !parse.DomainForm.Matches(name)) {
 		return source.Faultf(`write a DNS name and a slash, as in "lb.example.com/"`, "%q is not a valid annotation prefix", prefix)
 	}
 	return nil

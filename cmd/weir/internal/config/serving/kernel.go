@@ -173,7 +173,7 @@ func interfaceOf(s schema.Section, used config.DetectLocal, name string, needs c
 		s.Fail(name, `has no effect without detect_local = "`+string(needs)+`"`, "set that, or remove this")
 	case used == needs && text == "" && !s.Bad(name):
 		s.Fail(name, `is missing, and detect_local is "`+string(needs)+`"`, "write the name as ip link shows it")
-	case text != "" && !parse.DeviceForm.MatchString(text):
+	case text != "" && !parse.DeviceForm.Matches(text):
 		s.Fail(name, strconv.Quote(text)+" is not a valid interface name", "use 1 to 15 letters, digits and . _ -")
 	case needs == config.InterfacePrefix && len(text) > 14: // with its "+" iptables has room for 15
 		s.Fail(name, strconv.Quote(text)+" has the length of a full name", "shorten it")

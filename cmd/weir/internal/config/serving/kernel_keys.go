@@ -27,7 +27,8 @@ func kernelKeys(k *config.Kernel) []schema.Key {
 				"auto is nftables if the kernel has all parts of it. It is iptables if INPUT or FORWARD of iptables has rules of another program or " +
 				"policy DROP, as with Docker and ufw. The kubelet's rules do not count. It is iptables, too, if the key iptables is not auto."},
 		{Path: "kernel.iptables", To: &k.IPTables, Default: `"auto"`, Restart: true, Values: []string{"auto", "legacy", "nft"},
-			Doc: "The iptables programs that write the rules. auto uses the variant that already has rules on this host. " +
+			Doc: "The iptables programs that write the rules. auto uses the form with weir's own rules of an earlier run, otherwise that of another " +
+				"program's firewall, otherwise that of iptables-restore. " +
 				"legacy needs ip_tables and ip6_tables in /etc/modules-load.d."},
 		{Path: "kernel.families", Type: schema.Texts, Default: `["ipv4", "ipv6"]`, Restart: true, Values: []string{"ipv4", "ipv6"},
 			Doc: "The address families that weir serves. It changes no rule or set of the other one."},
@@ -113,7 +114,7 @@ func checkPrefix(value any) *source.Fault {
 }
 
 func checkDevice(value any) *source.Fault {
-	if d := value.(string); !parse.DeviceForm.MatchString(d) || slices.Contains([]string{"lo", "all", "default"}, d) {
+	if d := value.(string); !parse.DeviceForm.Matches(d) || slices.Contains([]string{"lo", "all", "default"}, d) {
 		return source.Faultf("use 1 to 15 letters, digits and . _ -", "%q is not a valid name for weir's own device", d)
 	}
 	return nil
@@ -121,7 +122,7 @@ func checkDevice(value any) *source.Fault {
 
 func checkARP(value any) *source.Fault {
 	name := value.(string)
-	if !parse.DeviceForm.MatchString(name) || name == "lo" || name == "default" {
+	if !parse.DeviceForm.Matches(name) || name == "lo" || name == "default" {
 		return source.Faultf(`write its name as ip link shows it, or "all"`, "%q is not an interface that answers ARP", name)
 	}
 	return nil

@@ -44,7 +44,7 @@ func serviceKeys(s *Service) []schema.Key {
 			Doc: "Makes one virtual server of all ports and VIPs of a family, by a firewall mark. A client keeps its backend on all of them, by " +
 				"affinity_timeout or the schedulers mh and sh. A backend is up if it is up on all ports. It needs IPVS."},
 		{Path: "service.forward", Type: schema.Text, Default: `"nat"`, Values: forwardNames,
-			Doc: "The way of packets to the backends. nat replaces the VIP by the backend's address and port, and replies pass this box. direct sends them " +
+			Doc: "The forwarding method: how packets reach the backends. nat replaces the VIP by the backend's address and port, and replies pass this box. direct sends them " +
 				"unchanged to a backend on a network of this box; tunnel in another packet to any backend. Such a backend has the VIP as an address of its " +
 				"own and replies to the client."},
 		{Path: "service.tunnel", Type: schema.Text, Default: `"ipip"`, Values: tunnelNames,
@@ -91,7 +91,7 @@ func backendKeys(b *lb.Backend) []schema.Key {
 			Doc: "The backend's share of new connections, relative to the other weights. Some schedulers ignore weights. 0 sends it no new connections and " +
 				"keeps the open ones."},
 		{Path: "service.backend.forward", Type: schema.Text, Example: `"direct"`, Values: forwardNames,
-			Doc: "The way of packets to this backend, as service.forward. The default is that of the service."},
+			Doc: "The forwarding method for this backend, as service.forward. The default is that of the service."},
 		{Path: "service.backend.max_connections", To: &b.Upper, Unit: "connections", Default: `0`, Max: maxConnections,
 			Doc: "Limit of open connections. At the limit the backend gets no new ones. 0 means no limit."},
 		{Path: "service.backend.min_connections", To: &b.Lower, Unit: "connections", Default: `0`, Max: maxConnections,
@@ -173,7 +173,7 @@ func checkMD5(value any) *source.Fault {
 }
 
 func checkServerName(value any) *source.Fault {
-	if !parse.HostForm.MatchString(value.(string)) {
+	if !parse.HostForm.Matches(value.(string)) {
 		return source.Faultf("write it without port or path", "%q is not a host name", value)
 	}
 	return nil
@@ -211,8 +211,8 @@ func validHost(s string) bool {
 	}
 	host, port, ok := parse.CutPort(s)
 	if !ok {
-		return parse.HostForm.MatchString(s)
+		return parse.HostForm.Matches(s)
 	}
 	_, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && host != "" && parse.HostForm.MatchString(host)
+	return err == nil && host != "" && parse.HostForm.Matches(host)
 }

@@ -246,11 +246,17 @@ func (r *reader) include(root *Value, name string, at Place) {
 	})
 }
 
-// ReadMain reads the main file.
+// MainFile is the main file of a system.
+const MainFile = "/etc/weir/weir.toml"
+
+// ReadMain reads a main file.
 func ReadMain(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
-	if err != nil {
+	switch {
+	case err == nil:
+		return data, nil
+	case path == MainFile:
 		return nil, fmt.Errorf("read the configuration: %w; --config names another file", err)
 	}
-	return data, nil
+	return nil, fmt.Errorf("read the configuration: %w", err)
 }

@@ -1,6 +1,7 @@
 package vips
 
 import (
+	fleet "weir/cluster"
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/config/parse"
 	"weir/cmd/weir/internal/config/schema"
@@ -68,7 +69,7 @@ func fleetKeys(m *Member) []schema.Key {
 		{Path: "fleet.preempt_delay", To: &m.PreemptDelay, Default: `"30s"`, Max: schema.Hour, Values: []string{"never"},
 			Doc: "A member takes over VIPs from another fit member only after it has been fit this long. never keeps a VIP with its owner while the owner is " +
 				"fit. The same on all members."},
-		{Path: "fleet.restart_grace", To: &m.RestartGrace, Default: `"10s"`, Max: 10 * 60 * schema.Second,
+		{Path: "fleet.restart_grace", To: &m.RestartGrace, Default: `"10s"`, Max: int64(fleet.MaxRestartGrace),
 			Doc: "A member keeps its VIPs this long while its daemon is down and its kernel answers. A restart or a crash then moves nothing. The same on all " +
 				"members."},
 		{Path: "fleet.interfaces", To: &m.Interfaces, Default: `[]`, Check: parse.Interface,

@@ -82,7 +82,7 @@ func (m *Member) parseJoin(text string) (string, *source.Fault) {
 		return ap.String(), reachable(ap, f)
 	}
 	mistyped := strings.Contains(host, ".") && strings.Trim(host, "0123456789.") == "" // an address, as 10.0.0.300
-	if host == "" || mistyped || !parse.HostForm.MatchString(host) {
+	if host == "" || mistyped || !parse.HostForm.Matches(host) {
 		return "", noName
 	}
 	return net.JoinHostPort(host, port), nil

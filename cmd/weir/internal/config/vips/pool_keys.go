@@ -83,7 +83,7 @@ func reservationKeys(r *ipam.Reservation) []schema.Key {
 }
 
 func checkClass(value any) *source.Fault {
-	if class := value.(string); !parse.ClassForm.MatchString(class) || !strings.Contains(class, "/") {
+	if class := value.(string); !parse.ClassForm.Matches(class) || !strings.Contains(class, "/") {
 		return source.Faultf(`write for instance "weir/lb"`, "%q is not a valid loadBalancerClass", class)
 	}
 	return nil

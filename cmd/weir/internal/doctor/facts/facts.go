@@ -98,6 +98,10 @@ type Kernel struct {
 	IPVS bool
 	// NFTables is set if it can do all that weir needs of nf_tables.
 	NFTables bool
+	// Refusal is why nftables can't have the rules, or must not with rules = "auto"; empty if that is not known.
+	Refusal string
+	// Untried is set if the kernel did not examine the rules: only root may ask for that.
+	Untried bool
 	// IPVSBuckets is the size of the connection table of IPVS, IPVSConns its entries.
 	IPVSBuckets, IPVSConns int
 }
@@ -130,8 +134,8 @@ type ConntrackFacts struct {
 // NFTable is a table of nf_tables that another program than weir and iptables has made.
 type NFTable struct {
 	Family, Name string // "inet", "firewalld"
-	// Hooks are the base chains that packets of the box meet, by the name of the chain in iptables: INPUT,
-	// FORWARD or OUTPUT.
+	// Hooks are the base chains that packets of the box meet, by the name of the chain in iptables:
+	// PREROUTING, INPUT, FORWARD or OUTPUT.
 	Hooks []NFHook
 	// Unread is set if its rules are not known, for lack of the program nft.
 	Unread bool
@@ -144,7 +148,14 @@ type NFTable struct {
 }
 
 // NFHook is a base chain at a hook.
-type NFHook struct{ Hook, Chain string }
+type NFHook struct {
+	Hook, Chain string
+	Priority    int // those of lower ones come first
+}
+
+// Stateless reports whether packets meet the chain before conntrack knows their state: NF_IP_PRI_CONNTRACK in
+// include/uapi/linux/netfilter_ipv4.h. Those of IPVS come to OUTPUT with the state of PREROUTING.
+func (h NFHook) Stateless() bool { return h.Hook == "PREROUTING" && h.Priority <= -200 }
 
 // NoWords is an option of a rule that stands for a match that weir doctor can't follow.
 const NoWords = "--unknown"

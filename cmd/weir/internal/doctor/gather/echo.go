@@ -20,16 +20,19 @@ import (
 const (
 	echo4, echo6   = 8, 128
 	head4, head6   = 20 + 8, 40 + 8 // of IP and of the echo
-	probeTimeout   = 700 * time.Millisecond
-	small, large   = 1, 2 // the sequence numbers
+	small, large   = 1, 2           // the sequence numbers
 	largestToProbe = 9216
+	// One lost or late packet is no finding: a request without an answer after probeTimeout is sent
+	// again, attempts times in all.
+	probeTimeout = 700 * time.Millisecond
+	attempts     = 3
 )
 
-// echoes sends a small and a large echo request to a backend.
+// echoes sends small and large echo requests to a backend.
 func echoes(ctx context.Context, w *facts.Way) {
-	network, head := "ip4:icmp", head4
+	network := "ip4:icmp"
 	if w.Backend.Is6() {
-		network, head = "ip6:ipv6-icmp", head6
+		network = "ip6:ipv6-icmp"
 	}
 	d := net.Dialer{Timeout: probeTimeout, Control: neverFragment(w.Backend.Is6())}
 	conn, err := d.DialContext(ctx, network, w.Backend.String())
@@ -37,14 +40,55 @@ func echoes(ctx context.Context, w *facts.Way) {
 		return
 	}
 	defer conn.Close() //nolint:errcheck // answers that come late are not waited for
-	id := uint16(os.Getpid())
-	size := min(w.MTU, largestToProbe) - head
-	for _, m := range [][]byte{echo(w.Backend.Is6(), id, small, 8), echo(w.Backend.Is6(), id, large, size)} {
-		if _, err := conn.Write(m); err != nil && !errors.Is(err, syscall.EMSGSIZE) {
+	ask(conn, w)
+}
+
+// ask sends what has no answer, up to attempts times. A backend to which that is impossible counts as
+// not probed.
+func ask(conn net.Conn, w *facts.Way) {
+	for range attempts {
+		if w.Small && w.Large {
 			return
 		}
+		if w.Probed = request(conn, w); !w.Probed {
+			return
+		}
+		receive(conn, w)
 	}
-	w.Probed = true
+}
+
+// request sends the requests that have no answer yet. It reports whether that is possible.
+func request(conn net.Conn, w *facts.Way) bool {
+	head := head4
+	if w.Backend.Is6() {
+		head = head6
+	}
+	for _, m := range []struct {
+		seq      uint16
+		payload  int
+		answered bool
+	}{{small, 8, w.Small}, {large, min(w.MTU, largestToProbe) - head, w.Large}} {
+		if m.answered {
+			continue
+		}
+		message := echo(w.Backend.Is6(), echoID(), m.seq, m.payload)
+		_, err := conn.Write(message)
+		if errors.Is(err, syscall.EMSGSIZE) { // of an earlier request: this one has not been sent
+			w.Large = true
+			if m.seq == large {
+				continue
+			}
+			_, err = conn.Write(message)
+		}
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// receive takes in replies until both came, or probeTimeout has passed.
+func receive(conn net.Conn, w *facts.Way) {
 	if err := conn.SetReadDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return
 	}
@@ -55,11 +99,19 @@ func echoes(ctx context.Context, w *facts.Way) {
 			w.Large = true // an ICMP error: senders receive it too
 			continue
 		}
+		if _, pending := errors.AsType[syscall.Errno](err); pending {
+			continue // of an ICMP error; an answer may come
+		}
 		if err != nil {
 			return
 		}
-		answered(w, buf[:n], id)
+		answered(w, buf[:n], echoID())
 	}
+}
+
+// echoID is the identifier of this process's requests.
+func echoID() uint16 {
+	return uint16(os.Getpid())
 }
 
 // answered takes in an echo reply, which for IPv4 comes with or without its IP header.
@@ -113,13 +165,15 @@ func checksum(b []byte) uint16 {
 }
 
 // neverFragment sets "don't fragment" regardless of the known path MTU (ip(7):
-// IP_PMTUDISC_PROBE).
+// IP_PMTUDISC_PROBE). For IPv6 that hides ICMP errors about the size (rawv6_err in net/ipv6/raw.c),
+// unless they are requested.
 func neverFragment(v6 bool) func(string, string, syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var set error
 		err := c.Control(func(fd uintptr) {
 			if v6 {
-				set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
+				set = errors.Join(unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE),
+					unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1))
 				return
 			}
 			set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)

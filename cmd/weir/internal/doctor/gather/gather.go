@@ -84,8 +84,8 @@ func (l probe) run(ctx context.Context) func(*facts.Facts) {
 	}
 }
 
-func (l probe) missing(why string) func(*facts.Facts) {
-	return func(f *facts.Facts) { f.Missing[l.part] = why }
+func (l probe) missing(reason string) func(*facts.Facts) {
+	return func(f *facts.Facts) { f.Missing[l.part] = reason }
 }
 
 // readConfig reads the configuration; its errors are findings.
@@ -109,11 +109,11 @@ func (g gatherer) daemon(ctx context.Context) (func(*facts.Facts), error) {
 	st := new(status.Status)
 	switch err := g.Ask(ctx, "/status", st); {
 	case errors.Is(err, g.NotRunning):
-		why := err.Error()
-		return func(f *facts.Facts) { f.NotRunning, f.Missing[facts.Daemon] = why, why }, nil
+		reason := err.Error()
+		return func(f *facts.Facts) { f.NotRunning, f.Missing[facts.Daemon] = reason, reason }, nil
 	case errors.Is(err, fs.ErrPermission):
-		why := err.Error()
-		return func(f *facts.Facts) { f.NoAccess, f.Missing[facts.Daemon] = true, why }, nil
+		reason := err.Error()
+		return func(f *facts.Facts) { f.NoAccess, f.Missing[facts.Daemon] = true, reason }, nil
 	case err != nil:
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package gather
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,7 +96,11 @@ func TestNFTablesAreTriedWithTheConfiguration(t *testing.T) {
 			return
 		}
 		for _, g.cfg = range []*config.Config{nil, cfg} {
-			got = append(got, see(t, g.kernel).Kernel.NFTables)
+			k := see(t, g.kernel).Kernel
+			got = append(got, k.NFTables)
+			if k.NFTables != (k.Refusal == "") {
+				t.Errorf("nftables %v with the reason %q", k.NFTables, k.Refusal)
+			}
 		}
 	}()
 	if err := <-done; err != nil {
@@ -105,6 +111,26 @@ func TestNFTablesAreTriedWithTheConfiguration(t *testing.T) {
 	}
 	if want := []bool{false, true}; !slices.Equal(got, want) {
 		t.Errorf("without a configuration and with it: %v, want %v", got, want)
+	}
+}
+
+// Only root may have the kernel examine rules: others don't know whether it accepts them.
+func TestTrialOfNFTablesNeedsRoot(t *testing.T) {
+	t.Parallel()
+	g := box(t, map[string]string{"proc/sys/kernel/osrelease": "6.1\n"})
+	done := make(chan facts.Kernel)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and it ends with the thread, which has lost its capabilities
+		none := [2]unix.CapUserData{}
+		if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0]); err != nil {
+			t.Error(err)
+			return
+		}
+		done <- see(t, g.kernel).Kernel
+	}()
+	if k := <-done; !k.Untried || k.NFTables || k.Refusal != "" {
+		t.Errorf("%+v", k)
 	}
 }
 
@@ -197,19 +223,19 @@ func TestForbidsGoesByModesAndOwners(t *testing.T) {
 			t.Errorf("%+v may %d: %v", tt.who, tt.need, got)
 		}
 	}
-	if why := g.forbids(account{uid: 4711}, "/a/key", false); !strings.HasPrefix(why, "mode 0600, owner ") {
-		t.Errorf("it says %q", why)
+	if reason := g.forbids(account{uid: 4711}, "/a/key", false); !strings.HasPrefix(reason, "mode 0600, owner ") {
+		t.Errorf("it says %q", reason)
 	}
-	if why := g.forbids(account{}, "/a/key", false); why != "" {
-		t.Errorf("root: %q", why)
+	if reason := g.forbids(account{}, "/a/key", false); reason != "" {
+		t.Errorf("root: %q", reason)
 	}
-	if why := g.forbids(account{}, "/a/none", false); why != facts.NoFile {
-		t.Errorf("it says %q", why)
+	if reason := g.forbids(account{}, "/a/none", false); reason != facts.NoFile {
+		t.Errorf("it says %q", reason)
 	}
 	must(t, os.Chmod(g.path("/a/key"), 0o644))
 	must(t, os.Chmod(g.path("/a"), 0o700))
-	if why := g.forbids(account{uid: 4711}, "/a/key", false); !strings.HasPrefix(why, "/a has mode 0700") {
-		t.Errorf("it says %q", why)
+	if reason := g.forbids(account{uid: 4711}, "/a/key", false); !strings.HasPrefix(reason, "/a has mode 0700") {
+		t.Errorf("it says %q", reason)
 	}
 }
 
@@ -358,6 +384,64 @@ func TestEcho(t *testing.T) {
 	answered(&six, reply, 77)
 	if !six.Small {
 		t.Errorf("%+v", six)
+	}
+}
+
+// A request or reply that is lost once, or comes late, hides no path that drops large packets, and
+// invents none.
+func TestLostEchoIsAskedAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		// lost are the requests that get no answer, by their place; narrow loses all large ones.
+		lost         []int
+		narrow       bool
+		late         time.Duration // each reply
+		small, large bool
+		sent         int
+	}{
+		{name: "nothing is lost", small: true, large: true, sent: 2},
+		{name: "the first small one", lost: []int{0}, small: true, large: true, sent: 3},
+		{name: "the first large one", lost: []int{1}, small: true, large: true, sent: 3},
+		{name: "the first small one on a narrow path", lost: []int{0}, narrow: true, small: true, sent: 5},
+		{name: "replies come late", late: probeTimeout + 100*time.Millisecond, small: true, large: true, sent: 4},
+		{name: "a silent host", lost: []int{0, 1, 2, 3, 4, 5}, sent: 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				here, there := net.Pipe()
+				sent := make(chan int, 1)
+				go func() {
+					i, buf := 0, make([]byte, largestToProbe)
+					defer func() { sent <- i }()
+					for ; ; i++ {
+						n, err := there.Read(buf)
+						if err != nil {
+							return
+						}
+						if slices.Contains(tt.lost, i) || tt.narrow && n > 1400 {
+							continue
+						}
+						reply := bytes.Clone(buf[:n])
+						reply[0] = 0
+						time.AfterFunc(tt.late, func() { _, _ = there.Write(reply) }) // a closed pipe has no reader
+					}
+				}()
+				begin := time.Now()
+				w := facts.Way{Backend: netip.MustParseAddr("10.0.0.1"), MTU: 1500}
+				ask(here, &w)
+				if w.Small != tt.small || w.Large != tt.large || !w.Probed {
+					t.Errorf("%+v", w)
+				}
+				if took := time.Since(begin); took > attempts*probeTimeout {
+					t.Errorf("it takes %s", took)
+				}
+				must(t, here.Close())
+				must(t, there.Close())
+				if n := <-sent; n != tt.sent {
+					t.Errorf("%d requests were sent, want %d", n, tt.sent)
+				}
+			})
+		})
 	}
 }
 

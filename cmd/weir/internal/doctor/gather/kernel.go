@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/doctor/facts"
 	"weir/cmd/weir/internal/kernelmode"
 	"weir/lb"
@@ -48,7 +49,17 @@ func (g gatherer) kernel(ctx context.Context) (func(*facts.Facts), error) {
 	if g.cfg != nil { // as the daemon tries it
 		trial = kernelmode.KernelConfig(g.cfg, kernelmode.Of(g.cfg), kernelmode.Node{}, nil)
 	}
-	k.NFTables, _ = linux.SelectNFTables(ctx, trial) // without privileges it stays unknown
+	if k.NFTables, err = linux.SelectNFTables(ctx, trial); g.cfg != nil && g.cfg.Kernel.Rules == config.RulesNFTables {
+		err = linux.TryNFTables(ctx, trial)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, unix.EPERM):
+		k.Untried = true
+	case err != nil:
+		k.Refusal = err.Error()
+	}
 	table, err := os.Open(g.path("/proc/net/ip_vs"))
 	if k.IPVS = err == nil; k.IPVS {
 		defer table.Close()
@@ -230,8 +241,8 @@ func (g host) conntrack(ctx context.Context) (func(*facts.Facts), error) {
 	const stat = "/proc/net/stat/nf_conntrack"
 	before, err := g.read(stat)
 	if errors.Is(err, fs.ErrNotExist) {
-		const why = "this kernel is built without CONFIG_NF_CONNTRACK_PROCFS"
-		return func(f *facts.Facts) { f.Conntrack, f.Missing[facts.ConntrackStat] = c, why }, nil
+		const reason = "this kernel is built without CONFIG_NF_CONNTRACK_PROCFS"
+		return func(f *facts.Facts) { f.Conntrack, f.Missing[facts.ConntrackStat] = c, reason }, nil
 	}
 	if err != nil {
 		return nil, err

@@ -93,11 +93,11 @@ func (p nft) list(ctx context.Context, args ...string) ([]byte, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	text, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		why, _, _ := strings.Cut(string(exit.Stderr), "\n") // the next lines repeat the command
-		if strings.Contains(why, "No such file or directory") {
+		reason, _, _ := strings.Cut(string(exit.Stderr), "\n") // the next lines repeat the command
+		if strings.Contains(reason, "No such file or directory") {
 			err = errNoTable
 		}
-		err = fmt.Errorf("%w: %s", err, why)
+		err = fmt.Errorf("%w: %s", err, reason)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("nft %s: %w", strings.Join(args, " "), err)
@@ -117,8 +117,11 @@ func isDormant(text string) bool {
 // nftObject is one object of nft -j, libnftables-json(5).
 type nftObject struct {
 	Table *nftTable
-	Chain *struct{ Name, Type, Hook, Policy string }
-	Rule  *struct {
+	Chain *struct {
+		Name, Type, Hook, Policy string
+		Prio                     int
+	}
+	Rule *struct {
 		Chain string
 		Expr  []json.RawMessage
 	}
@@ -158,7 +161,7 @@ func tableOf(t nftTable, objects []nftObject) facts.NFTable {
 		at[x.Chain.Name] = len(out.Rules.Chains)
 		out.Rules.Chains = append(out.Rules.Chains, linux.Chain{Table: "filter", Name: x.Chain.Name, Policy: strings.ToUpper(x.Chain.Policy)})
 		if x.Chain.Type == "filter" && slices.Contains(linux.FilterHooks, x.Chain.Hook) {
-			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name})
+			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name, Priority: x.Chain.Prio})
 		}
 	}
 	number := map[string]int{} // of the last rule, by chain

@@ -21,6 +21,7 @@ const firewalldTable = `{"nftables": [{"metainfo": {"version": "1.0.6", "json_sc
 {"chain": {"family": "inet", "table": "firewalld", "name": "filter_INPUT", "handle": 3, "type": "filter", "hook": "input", "prio": 10, "policy": "accept"}},
 {"chain": {"family": "inet", "table": "firewalld", "name": "zones", "handle": 4}},
 {"chain": {"family": "inet", "table": "firewalld", "name": "nat_PREROUTING", "handle": 5, "type": "nat", "hook": "prerouting", "prio": -90, "policy": "accept"}},
+{"chain": {"family": "inet", "table": "firewalld", "name": "filter_PREROUTING", "handle": 5, "type": "filter", "hook": "prerouting", "prio": -290, "policy": "accept"}},
 {"chain": {"family": "inet", "table": "firewalld", "name": "filter_OUTPUT", "handle": 6, "type": "filter", "hook": "output", "prio": 10, "policy": "accept"}},
 {"chain": {"family": "inet", "table": "firewalld", "name": "filter_FORWARD", "handle": 6, "type": "filter", "hook": "forward", "prio": 10, "policy": "drop"}},
 {"rule": {"family": "inet", "table": "firewalld", "chain": "filter_INPUT", "handle": 7, "expr": [
@@ -49,7 +50,10 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 	objects, err := parseNFT([]byte(firewalldTable))
 	must(t, err)
 	got := tableOf(nftTable{Family: "inet", Name: "firewalld"}, objects)
-	hooks := []facts.NFHook{{Hook: "INPUT", Chain: "filter_INPUT"}, {Hook: "OUTPUT", Chain: "filter_OUTPUT"}, {Hook: "FORWARD", Chain: "filter_FORWARD"}}
+	hooks := []facts.NFHook{
+		{Hook: "INPUT", Chain: "filter_INPUT", Priority: 10}, {Hook: "PREROUTING", Chain: "filter_PREROUTING", Priority: -290},
+		{Hook: "OUTPUT", Chain: "filter_OUTPUT", Priority: 10}, {Hook: "FORWARD", Chain: "filter_FORWARD", Priority: 10},
+	}
 	if d := cmp.Diff(hooks, got.Hooks); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -74,6 +78,7 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 -A zones --unknown -j RETURN
 -A zones -j RETURN
 :nat_PREROUTING ACCEPT
+:filter_PREROUTING ACCEPT
 :filter_OUTPUT ACCEPT
 :filter_FORWARD DROP
 `

@@ -3,6 +3,7 @@ package gather
 import (
 	"bufio"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"weir/cmd/weir/internal/doctor/facts"
 	"weir/cmd/weirlab/fuzzing"
+	"weir/lb/linux"
 )
 
 func TestParseSysctls(t *testing.T) {
@@ -117,7 +119,7 @@ func FuzzParse(f *testing.F) {
 		}
 		if objects, err := parseNFT([]byte(text)); err == nil {
 			for _, h := range tableOf(nftTable{Family: "inet", Name: "t"}, objects).Hooks {
-				if h.Hook != "INPUT" && h.Hook != "FORWARD" && h.Hook != "OUTPUT" {
+				if !slices.Contains(linux.FilterHooks, strings.ToLower(h.Hook)) {
 					t.Errorf("%+v", h)
 				}
 			}

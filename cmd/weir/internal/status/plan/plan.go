@@ -44,6 +44,10 @@ type Impact struct {
 	Removed  int `json:"removed"`
 	Draining int `json:"draining"`
 	Cut      int `json:"cut"`
+	// Redirected are backends that change from forward = "nat" to "direct", and Masqueraded
+	// their connections. Until these end, the kernel can lose such a backend to new clients.
+	Redirected  int `json:"redirected"`
+	Masqueraded int `json:"masqueraded"`
 }
 
 // isBase reports whether an operation adds an object that every configuration needs.
@@ -98,6 +102,10 @@ func (d Diff) Table(w io.Writer, now time.Time) {
 	if x := d.Impact; x.Backends > 0 {
 		fmt.Fprintf(w, "impact: %s removed, %d of them immediately: %d live connections may end by themselves, %d are cut\n",
 			text.Count(x.Backends, "backend"), x.Removed, x.Draining, x.Cut)
+	}
+	if x := d.Impact; x.Masqueraded > 0 {
+		fmt.Fprintf(w, "impact: %s from nat to direct with %s: until these end, the kernel can lose such a backend to new clients; see Forwarding methods in concepts.md\n",
+			text.Count(x.Redirected, "change"), text.Count(x.Masqueraded, "live connection"))
 	}
 	if len(d.Routes.Restart) > 0 {
 		fmt.Fprintf(w, "impact: a reload would be refused, because these keys need a restart: %s\n", text.Names(d.Routes.Restart))

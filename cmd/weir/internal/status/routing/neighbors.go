@@ -109,10 +109,10 @@ func (n Neighbors) Table(w io.Writer, now time.Time) {
 	}
 	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "Peer\tAddress\tAS\tUp/Down\tState\tReceived\tAdvertised\tFlaps\tBFD\tWhy")
+	fmt.Fprintln(tw, "Peer\tAddress\tAS\tUp/Down\tState\tReceived\tAdvertised\tFlaps\tBFD\tReason")
 	for _, x := range n.Neighbors {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d/%s\t%d\t%d\t%s\t%s\n", x.Name, x.where(), x.as(), clock(now, x.Since), x.state(),
-			x.Received, x.limit(), x.Advertised, x.Flaps, x.bfd(), x.why(now))
+			x.Received, x.limit(), x.Advertised, x.Flaps, x.bfd(), x.reason(now))
 	}
 	tw.Flush()
 }
@@ -166,9 +166,9 @@ func (x Neighbor) state() string {
 	return x.State
 }
 
-// why returns the reason why the session is down. For an established one it returns the
+// reason returns the reason why the session is down. For an established one it returns the
 // problem, or the reason of the last loss.
-func (x Neighbor) why(now time.Time) string {
+func (x Neighbor) reason(now time.Time) string {
 	switch {
 	case x.State == Established && x.Problem != "":
 		return x.Problem

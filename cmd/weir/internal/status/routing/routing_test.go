@@ -69,7 +69,7 @@ func TestTables(t *testing.T) {
 		{"neighbors", neighbors, `
 BGP router 10.0.0.5, AS 64500, listens on 0.0.0.0:179 and 1 more
 
-Peer    Address       AS          Up/Down      State        Received  Advertised  Flaps  BFD  Why
+Peer    Address       AS          Up/Down      State        Received  Advertised  Flaps  BFD  Reason
 tor1    10.0.0.1      64501       1d 02:03:00  Established  0/10      12          1      up   was down 27h ago: hold timer expired
 tor2    fe80::1%eth0  4200000000  00:01:02     Active       0/10      0           0      -    connection refused
 leaves  10.9.0.0/24   any         never        waiting      0/10      0           0      -    
@@ -79,7 +79,7 @@ leaves  10.9.0.7      64507       00:00:03     Established  3/10      0         
 BGP router 10.0.0.5, AS 64500, listens nowhere
 problem: port 179 is taken
 
-Peer  Address  AS  Up/Down  State  Received  Advertised  Flaps  BFD  Why
+Peer  Address  AS  Up/Down  State  Received  Advertised  Flaps  BFD  Reason
 `},
 		{"no BGP", Neighbors{}, "\n" + noBGP + "\n"},
 		{"routes", routes, `

@@ -1,4 +1,6 @@
-package doctor
+// Package walk sends packets through rules of iptables, as the kernel does, as far as the rules are known. It never
+// reports a rule with an unknown match (a set, a mark, a rate), and never reads rules from the kernel.
+package walk
 
 import (
 	"cmp"
@@ -11,42 +13,45 @@ import (
 	"weir/lb/linux"
 )
 
-// A packet traverses the filter table as in the kernel, as far as its rules are known. A
-// rule with an unknown match (a set, a mark, a rate) is never reported.
-
-// packet has the fields that rules match; empty ones are not known. State is that of
+// Packet has the fields that rules match; empty ones are not known. State is that of
 // conntrack: NEW, ESTABLISHED.
-type packet struct {
-	hook     string // INPUT, FORWARD, OUTPUT
-	in, out  string
-	src, dst netip.Addr
-	proto    string
-	port     uint16 // of the destination
-	state    string // or several, separated by commas
-	// service is set for a packet of a client to a VIP, or its reply: only those are
+type Packet struct {
+	Hook     string // PREROUTING, INPUT, FORWARD, OUTPUT
+	In, Out  string
+	Src, Dst netip.Addr
+	Proto    string
+	Port     uint16 // of the destination
+	State    string // or several, separated by commas
+	// Stateless is set where rules do not know the State yet.
+	Stateless bool
+	// Service is set for a packet of a client to a VIP, or its reply: only those are
 	// accepted by the rules of weir.
-	service bool
+	Service bool
 }
 
-// fate is the result for a packet.
-type fate struct {
-	dropped bool
-	// maybe is set if an unknown rule may have accepted it before.
-	maybe bool
-	// chain and rule are the place of the drop; rule counts from 1, 0 is the policy. top is
+// Fate is the result for a packet.
+type Fate struct {
+	Dropped bool
+	// Maybe is set if an unknown rule may have accepted it before.
+	Maybe bool
+	// Table, Chain and Rule are the place of the drop; Rule counts from 1, 0 is the policy. Top is
 	// the rule in the chain of the hook that jumped there.
-	chain     string
-	rule, top int
-	// passed are the chains that the packet has entered for certain.
-	passed []string
+	Table, Chain string
+	Rule, Top    int
+	// Passed are the chains that the packet has entered for certain.
+	Passed []string
 }
 
 // String describes the place of the drop.
-func (f fate) String() string {
-	if f.rule == 0 {
-		return "the policy of chain " + f.chain + " is DROP"
+func (f Fate) String() string {
+	chain := f.Chain
+	if f.Table != "filter" {
+		chain += " in table " + f.Table
 	}
-	return fmt.Sprintf("rule %d of chain %s drops it", f.rule, f.chain)
+	if f.Rule == 0 {
+		return "the policy of chain " + chain + " is DROP"
+	}
+	return fmt.Sprintf("rule %d of chain %s drops it", f.Rule, chain)
 }
 
 // verdict of a chain or a rule.
@@ -59,34 +64,30 @@ const (
 	returned
 )
 
-// pass sends a packet through the filter table, in which weir's chains have names that
-// begin with prefix.
-func pass(t linux.Tables, prefix string, p packet) fate { return passFrom(p.hook, t, prefix, p) }
-
-// passFrom is pass for a base chain with another name than its hook.
-func passFrom(base string, t linux.Tables, prefix string, p packet) fate {
-	c, ok := t.Find("filter", base)
+// Pass sends a packet through the base chain of a table. There weir's chains have names that begin with prefix.
+func Pass(t linux.Tables, table, base, prefix string, p Packet) Fate {
+	c, ok := t.Find(table, base)
 	if !ok {
-		return fate{}
+		return Fate{}
 	}
-	w := &walk{tables: t, prefix: prefix, packet: p}
+	w := &walk{tables: t, prefix: prefix, packet: p, fate: Fate{Table: table}}
 rules:
 	for i, r := range c.Rules {
-		w.fate.top = i + 1
+		w.fate.Top = i + 1
 		switch w.rule(c.Name, i, r, 0) {
 		case accepted:
-			return fate{}
+			return Fate{}
 		case dropped:
-			w.fate.dropped = true
+			w.fate.Dropped = true
 			return w.fate
 		case returned:
 			break rules
 		}
 	}
 	if c.Policy != "DROP" {
-		return fate{}
+		return Fate{}
 	}
-	w.fate.dropped, w.fate.chain, w.fate.rule, w.fate.top = true, c.Name, 0, len(c.Rules)+1
+	w.fate.Dropped, w.fate.Chain, w.fate.Rule, w.fate.Top = true, c.Name, 0, len(c.Rules)+1
 	return w.fate
 }
 
@@ -94,18 +95,22 @@ rules:
 type walk struct {
 	tables linux.Tables
 	prefix string
-	packet packet
-	fate   fate
+	packet Packet
+	fate   Fate
+	// skips is set if an uncertain RETURN may have left a chain before this rule.
+	skips bool
 }
 
 // deepest is how many chains may call each other; the kernel refuses loops.
 const deepest = 32
 
 func (w *walk) chain(name string, depth int) verdict {
-	c, ok := w.tables.Find("filter", name)
+	c, ok := w.tables.Find(w.fate.Table, name)
 	if !ok || depth > deepest {
 		return goesOn
 	}
+	before := w.skips
+	defer func() { w.skips = before }() // the caller goes on in any case
 	for i, r := range c.Rules {
 		switch v := w.rule(name, i, r, depth); v {
 		case goesOn:
@@ -135,14 +140,14 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 		return goesOn
 	case w.prefix + "-IPVS-FILTER", w.prefix + "-FORWARD":
 		// They match sets and marks, which only the kernel knows.
-		if w.packet.service {
+		if w.packet.Service {
 			v = accepted
 		}
 	default:
 		// An uncertain packet may be accepted there, but its drop is not reported.
 		before := w.fate
 		if sure {
-			w.fate.passed = append(w.fate.passed, target)
+			w.fate.Passed = append(w.fate.Passed, target)
 		}
 		if v = w.chain(target, depth+1); !sure && v != goesOn {
 			w.fate = before
@@ -153,18 +158,19 @@ func (w *walk) rule(chain string, i int, words []string, depth int) verdict {
 	}
 	if !sure {
 		// An uncertain DROP is ignored; an uncertain ACCEPT may accept it, and an
-		// uncertain RETURN may skip the drop.
-		w.fate.maybe = w.fate.maybe || v == accepted || v == returned
+		// uncertain RETURN may skip a drop of this chain.
+		w.fate.Maybe = w.fate.Maybe || v == accepted
+		w.skips = w.skips || v == returned
 		return goesOn
 	}
 	if v == dropped && (target == "DROP" || target == "REJECT") {
-		w.fate.chain, w.fate.rule = chain, i+1
+		w.fate.Chain, w.fate.Rule, w.fate.Maybe = chain, i+1, w.fate.Maybe || w.skips
 	}
 	return v
 }
 
 // matches reports whether a rule matches a packet, whether that is certain, and its target.
-func (p packet) matches(words []string) (matches, sure bool, target string) {
+func (p Packet) matches(words []string) (matches, sure bool, target string) {
 	sure = true
 	for len(words) > 0 {
 		not := words[0] == "!"
@@ -195,37 +201,27 @@ func (p packet) matches(words []string) (matches, sure bool, target string) {
 	return true, sure, target
 }
 
-// lastTarget is where a rule leads.
-func lastTarget(words []string) string {
-	for i := len(words) - 2; i >= 0; i-- {
-		if words[i] == "-j" || words[i] == "-g" {
-			return words[i+1]
-		}
-	}
-	return ""
-}
-
 // match reports whether one option of a rule matches, and whether it is known.
-func (p packet) match(option, value string) (ok, known bool) {
+func (p Packet) match(option, value string) (ok, known bool) {
 	switch option {
 	case "-i":
-		if p.in == "" { // from outside, on any interface
+		if p.In == "" { // from outside, on any interface
 			return false, value == "lo"
 		}
-		return sameInterface(value, p.in), true
+		return sameInterface(value, p.In), true
 	case "-o":
-		if p.out == "" { // to other hosts, on any interface
+		if p.Out == "" { // to other hosts, on any interface
 			return false, value == "lo"
 		}
-		return sameInterface(value, p.out), true
+		return sameInterface(value, p.Out), true
 	case "-p":
-		return value == "all" || slices.Contains(strings.Split(value, ","), p.proto), true
+		return value == "all" || slices.Contains(strings.Split(value, ","), p.Proto), true
 	case "--nfproto":
-		return value == "ipv6" == cmp.Or(p.src, p.dst).Is6(), true
+		return value == "ipv6" == cmp.Or(p.Src, p.Dst).Is6(), true
 	case "-s", "-d":
-		of := p.src
+		of := p.Src
 		if option == "-d" {
-			of = p.dst
+			of = p.Dst
 		}
 		if !of.IsValid() {
 			prefix, err := netip.ParsePrefix(value)
@@ -233,12 +229,12 @@ func (p packet) match(option, value string) (ok, known bool) {
 		}
 		return within(value, of), true
 	case "--dport", "--dports":
-		return hasPort(value, p.port), true
+		return hasPort(value, p.Port), true
 	case "--dst-type", "--src-type":
-		// What comes from outside to the box itself, or through it, is unicast. At OUTPUT it may be to a VIP.
-		return option == "--dst-type" && value == "LOCAL" && p.hook == "INPUT", p.hook != "OUTPUT"
+		// What comes from outside to the box itself, or through it, is unicast. Elsewhere it may be to a VIP.
+		return option == "--dst-type" && value == "LOCAL" && p.Hook == "INPUT", p.Hook == "INPUT" || p.Hook == "FORWARD"
 	case "--ctstate", "--state":
-		return slices.ContainsFunc(strings.Split(p.state, ","), func(s string) bool { return slices.Contains(strings.Split(value, ","), s) }), true
+		return slices.ContainsFunc(strings.Split(p.State, ","), func(s string) bool { return slices.Contains(strings.Split(value, ","), s) }), !p.Stateless
 	}
 	return false, false
 }
