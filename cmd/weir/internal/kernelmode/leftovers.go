@@ -21,6 +21,8 @@ type Leftovers struct {
 }
 
 const (
+	// leftoversEvery is also the least time between the first check and the end of connections: a request that is
+	// on its way when this mode takes over is answered, even if the drain is 0.
 	leftoversEvery = 2 * time.Second
 	// leftoversLimit is for a Service that never gets into place: the kernel refuses it, or its cluster is unreachable.
 	// No source updates these virtual servers, so their backends may serve something else by now.
@@ -41,7 +43,7 @@ func (o *Leftovers) Forget(ctx context.Context, kernel Forgetter, takenOver func
 		return
 	}
 	if o.end.IsZero() {
-		o.cut, o.end = now.Add(drain), now.Add(leftoversLimit)
+		o.cut, o.end = now.Add(max(drain, leftoversEvery)), now.Add(leftoversLimit)
 	}
 	taken := sync.OnceValue(takenOver)
 	over := !now.Before(o.end)
