@@ -275,18 +275,25 @@ func clusterReload(t *testing.T, s *land) {
 
 const twoSeconds = "[kernel]\nsync_period = \"2s\"\n"
 
-// Changes of the mode serve on, and leave nothing of the other one.
+// Changes of the mode serve on, and leave nothing of the other one. No request fails, although connections have no time
+// to drain.
 func clusterModes(t *testing.T, s *land) {
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11", "10.2.0.12")
 	defer forget(t, s.prod, "web")
+	var visitors []*load
 	for i, mode := range []string{"netfilter", "ipvs", "netfilter"} {
 		if i > 0 {
 			s.stop(t, syscall.SIGTERM)
 			s.answers(t, vip4+":80", "web1", "web2") // the other mode goes on meanwhile
 		}
-		s.configure(t, twoSeconds+fmt.Sprintf("mode = %q\n[defaults]\ndrain_timeout = \"1s\"\n", mode)+follows("", "prod"))
+		s.configure(t, twoSeconds+fmt.Sprintf("mode = %q\n[defaults]\ndrain_timeout = \"0s\"\n", mode)+follows("", "prod"))
 		s.start(t)
 		s.answers(t, vip4+":80", "web1", "web2")
+		if i == 0 {
+			for range 4 {
+				visitors = append(visitors, startHammer(t, s.client2, holdPatience, vip4+":80"))
+			}
+		}
 		s.statusIs(t, "mode", func(d statusDoc) bool { return d.Kernel.Mode == mode && !d.Kernel.Fallback && d.State == "ok" })
 		eventually(t, 30*time.Second, func() error {
 			rules, servers := s.box.Must(t, "sh", "-c", "iptables-save -t nat; nft list maps"), s.box.Must(t, "ipvsadm", "-Ln")
@@ -300,6 +307,7 @@ func clusterModes(t *testing.T, s *land) {
 		})
 		s.answers(t, vip4+":80", "web1", "web2")
 	}
+	mustHaveLostNothing(t, visitors...)
 	s.cleanSlate(t)
 	if rules := s.box.Must(t, "iptables-save"); strings.Contains(rules, "KUBE-") {
 		t.Errorf("cleanup leaves rules:\n%s", rules)

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"slices"
+	"sync"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/status"
@@ -9,10 +10,11 @@ import (
 )
 
 // Notes are all Notes, in the forms of the status and of the Events of clusters. They are made only when an input has
-// changed: for 10,000 Services with Notes that is most of the work of a pass. The zero value has none.
+// changed, and those of the status only when one is read: for 10,000 Services with Notes that is most of the work of
+// a pass.
 type Notes struct {
-	Status []status.Note // all, sorted
-	Events []lb.Note     // those that clusters are sent
+	Status func() []status.Note // returns all, sorted; safe for concurrent use, nil before the first Update
+	Events []lb.Note            // those that clusters are sent
 
 	known   bool
 	version uint64    // of the Reconciler's
@@ -34,8 +36,12 @@ func (n *Notes) Update(rec Reconciler, own, pools []lb.Note) bool {
 	}
 	*n = Notes{version: rec.NotesVersion(), own: own, pools: pools, known: true}
 	all := merged(rec.Notes(), own)
-	n.Status = statusNotes(merged(all, pools))
-	n.Events = slices.DeleteFunc(all, Informational)
+	n.Status = sync.OnceValue(func() []status.Note { return statusNotes(merged(all, pools)) })
+	for _, note := range all {
+		if !Informational(note) {
+			n.Events = append(n.Events, note)
+		}
+	}
 	return true
 }
 
