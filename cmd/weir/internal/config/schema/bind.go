@@ -40,20 +40,43 @@ func typeOf(k *Key) Type {
 // Read stores the values of the keys of this table, or their defaults, in the variables
 // of the keys. An invalid value leaves the default.
 func (s Section) Read(keys []Key) {
-	for _, k := range keys {
+	for i := range keys {
+		k := &keys[i]
 		table, name := source.Split(k.Path)
 		if table != s.path {
 			continue
 		}
 		s.checkKey(k, name)
-		if v := s.Get(name); v != nil && k.From == "" && k.To != nil {
-			store(s, k, name, v)
+		if k.From == "" && k.To != nil {
+			if v := s.value(k.Path, name); v != nil {
+				store(s, k, name, v)
+			}
 		}
 	}
 }
 
+// Reader reads many tables of one kind. It makes their keys once: for each table anew that was half of the memory that
+// reading a large file took. It is not safe for concurrent use.
+type Reader[T any] struct {
+	into *T
+	keys []Key
+}
+
+// NewReader returns a Reader. keys returns keys with variables of its parameter.
+func NewReader[T any](keys func(*T) []Key) *Reader[T] {
+	into := new(T)
+	return &Reader[T]{into, keys(into)}
+}
+
+// Read returns the values of the keys of a table, or their defaults.
+func (r *Reader[T]) Read(s Section) T {
+	*r.into = *new(T)
+	s.Read(r.keys)
+	return *r.into
+}
+
 // checkKey reports what Key.Check finds in the value of a key.
-func (s Section) checkKey(k Key, name string) {
+func (s Section) checkKey(k *Key, name string) {
 	v, ok := s.v.Table[name]
 	if !ok || k.Check == nil || v.Bad {
 		return
@@ -73,7 +96,7 @@ func (s Section) checkKey(k Key, name string) {
 	}
 }
 
-func store(s Section, k Key, name string, v *source.Value) {
+func store(s Section, k *Key, name string, v *source.Value) {
 	switch to := k.To.(type) {
 	case *time.Duration:
 		if d, ok := v.Scalar.(time.Duration); ok {

@@ -95,7 +95,14 @@ func (s Section) Get(name string) *source.Value {
 	if v, ok := s.v.Table[name]; ok && !v.Bad {
 		return v
 	}
-	path := source.Join(s.path, name)
+	return s.value(source.Join(s.path, name), name)
+}
+
+// value is Get for a key with a known path.
+func (s Section) value(path, name string) *source.Value {
+	if v, ok := s.v.Table[name]; ok && !v.Bad {
+		return v
+	}
 	if _, ok := s.schema.byPath[path]; !ok {
 		panic("schema: " + path + " is not in the schema")
 	}

@@ -12,13 +12,14 @@ import (
 	"weir/lb"
 )
 
-func (s *Service) readBackends() {
+func (s *Service) readBackends(r readers) {
 	tables := s.Subs("backend")
 	compact := s.Elements("backends")
 	if len(tables) > 0 && len(compact) > 0 {
 		s.Fail("backends", "the service also has [[service.backend]], at "+tables[0].Pos().String(), "use only one of the two")
 		return
 	}
+	s.Backends = make([]Backend, 0, len(compact)+len(tables))
 	for _, e := range compact {
 		a, f := parse.Backend(e.Scalar.(string))
 		if f == nil {
@@ -31,13 +32,12 @@ func (s *Service) readBackends() {
 		s.Backends = append(s.Backends, Backend{Located{a, e.At, "backends"}, lb.Backend{Weight: 1, Forward: s.LB.Forward, Encap: s.LB.Encap}})
 	}
 	for i, t := range tables {
-		s.readBackend(t, fmt.Sprintf("backend[%d].address", i+1))
+		s.readBackend(r, t, fmt.Sprintf("backend[%d].address", i+1))
 	}
 }
 
-func (s *Service) readBackend(t schema.Section, name string) {
-	var b lb.Backend
-	t.Read(backendKeys(&b))
+func (s *Service) readBackend(r readers, t schema.Section, name string) {
+	b := r.backend.Read(t)
 	if b.Forward = s.LB.Forward; t.Set("forward") {
 		b.Forward = forwarding(t.Text("forward"))
 	}

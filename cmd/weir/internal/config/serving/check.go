@@ -53,7 +53,7 @@ var checkKinds = map[string][]health.Kind{
 // portless are the types of checks that use no port.
 var portless = []health.Kind{health.Ping, health.File}
 
-func (s *Service) readCheck(files source.Files) {
+func (s *Service) readCheck(r readers, files source.Files) {
 	if !s.Has("check") {
 		for _, name := range []string{"when_down", "fallback", "quorum", "hysteresis"} {
 			if s.Has(name) {
@@ -63,8 +63,7 @@ func (s *Service) readCheck(files source.Files) {
 		return
 	}
 	t := s.Sub("check")
-	var c health.Check
-	t.Read(slices.Concat(checkKeys(&c), bfdKeys(&c)))
+	c := r.check.Read(t)
 	c.CA = certificates(t, files)
 	if c.Timeout > c.Interval && c.Kind != health.BFD {
 		name := "timeout"

@@ -3,6 +3,7 @@ package serving
 import (
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -100,7 +101,10 @@ func backendKeys(b *lb.Backend) []schema.Key {
 	}
 }
 
-// checkKeys returns the keys of [service.check].
+// allCheckKeys returns the keys of [service.check].
+func allCheckKeys(c *health.Check) []schema.Key { return slices.Concat(checkKeys(c), bfdKeys(c)) }
+
+// checkKeys returns the keys of [service.check] but for those of BFD.
 func checkKeys(c *health.Check) []schema.Key {
 	return []schema.Key{
 		{Path: "service.check", Type: schema.Table,

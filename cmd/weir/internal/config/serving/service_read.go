@@ -10,22 +10,34 @@ import (
 	"weir/cmd/weir/internal/config/schema"
 	"weir/cmd/weir/internal/config/source"
 	"weir/lb"
+	"weir/lb/health"
 )
 
-func readService(t schema.Section, c *config.Config, files source.Files) *Service {
-	s := &Service{Section: t}
-	t.Read(serviceKeys(s))
+// readers read the tables of services, of which a file has many.
+type readers struct {
+	service *schema.Reader[Service]
+	backend *schema.Reader[lb.Backend]
+	check   *schema.Reader[health.Check]
+}
+
+func newReaders() readers {
+	return readers{schema.NewReader(serviceKeys), schema.NewReader(backendKeys), schema.NewReader(allCheckKeys)}
+}
+
+func (r readers) readService(t schema.Section, c *config.Config, files source.Files) *Service {
+	s := new(r.service.Read(t))
+	s.Section = t
 	s.LB.ID.Source = config.Source
 	s.readVIPs(c.Kernel)
 	s.readPorts()
 	s.readTraffic(c.Defaults)
-	s.readBackends()
+	s.readBackends(r)
 	s.LB.Ports = s.lbPorts()
 	s.readFallback()
 	forwardCheck{s}.checkForward(c.Kernel)
 	groupCheck{s}.checkGroup(c.Kernel)
 	fwmarkCheck{s}.checkFWMark(c.Kernel)
-	s.readCheck(files)
+	s.readCheck(r, files)
 	s.warn()
 	return s
 }

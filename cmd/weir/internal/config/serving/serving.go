@@ -14,7 +14,7 @@ import (
 func Keys() []schema.Key {
 	return slices.Concat(
 		includeKeys, kernelKeys(&config.Kernel{}), defaultsKeys(&config.Defaults{}), daemonKeys(&config.Daemon{}),
-		serviceKeys(&Service{}), backendKeys(&lb.Backend{}), checkKeys(&health.Check{}), bfdKeys(&health.Check{}), clusterKeys(&Cluster{}), hookKeys(&config.Hook{}))
+		serviceKeys(&Service{}), backendKeys(&lb.Backend{}), allCheckKeys(&health.Check{}), clusterKeys(&Cluster{}), hookKeys(&config.Hook{}))
 }
 
 // includeKeys are the keys above all tables; package source reads them.
@@ -31,9 +31,11 @@ func Read(top schema.Section, c *config.Config, files source.Files) ([]*Service,
 	c.Defaults = readDefaults(top.Sub("defaults"))
 	c.Daemon = readDaemon(top.Sub("daemon"))
 	c.Hooks = readHooks(top.Subs("hook"), c.Daemon)
-	var services []*Service
-	for _, t := range top.Subs("service") {
-		s := readService(t, c, files)
+	tables, r := top.Subs("service"), newReaders()
+	services := make([]*Service, 0, len(tables))
+	c.Services = make([]lb.Service, 0, len(tables))
+	for _, t := range tables {
+		s := r.readService(t, c, files)
 		services = append(services, s)
 		c.Services = append(c.Services, s.LB)
 		if s.Check != nil {
