@@ -21,7 +21,7 @@ func TestNotesAreUpdatedWhenTheyChange(t *testing.T) {
 		say := func(services ...lb.Service) []status.Note {
 			b.target.rec.Update(lb.Update{Source: "prod", Put: services})
 			b.sync(t)
-			return b.sources.note(nil)()
+			return b.sources.note(nil)
 		}
 		none, odd := served(1), served(2)
 		none.Ports[0].Backends = nil
@@ -40,7 +40,7 @@ func TestNotesAreUpdatedWhenTheyChange(t *testing.T) {
 			t.Errorf("after the first has a backend: %+v", later)
 		}
 		b.sources.probes.Set(map[lb.ServiceID]lb.HealthCheck{odd.ID: {Port: 30000}}, nil, time.Now()) // on no address
-		if later := b.sources.note(nil)(); len(later) != 2 || len(l.towns[0].reported) != 2 {
+		if later := b.sources.note(nil); len(later) != 2 || len(l.towns[0].reported) != 2 {
 			t.Errorf("with one of the daemon's own: %+v, told %v", later, l.towns[0].reported)
 		}
 		changed := blocks("prod")

@@ -252,7 +252,7 @@ func (p *passes) publish() {
 	if f := p.steering.fleet; f != nil {
 		s.Fleet, s.L2, v.numbers = f.View().Status(time.Now()), f.L2(), f.Numbers()
 	}
-	v.notes = p.sources.note(p.unsupported.Notes(p.target.rec.Catalog()))
+	s.Notes = p.sources.note(p.unsupported.Notes(p.target.rec.Catalog()))
 	for _, d := range p.target.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
 		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true

@@ -62,7 +62,7 @@ func TestNotesOfTheAllocatorAreShownAndNotReportedTwice(t *testing.T) {
 		b.sources.probes = kube.NewHealthPorts(b.log, func() bool { return true })
 		b.sources.pools = poolsOf(&giver{notes: []lb.Note{{Service: shop("web"), Reason: lb.AddressPending, Text: "pool public is full"}}})
 		want := []status.Note{{Service: "prod/shop/web", Reason: "address-pending", Text: "pool public is full"}}
-		if diff := cmp.Diff(want, b.sources.note(nil)()); diff != "" {
+		if diff := cmp.Diff(want, b.sources.note(nil)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		if told := l.towns[0].reported; len(told) != 0 {

@@ -37,7 +37,7 @@ func (b *box) loops(t *testing.T) {
 
 // show publishes what others read of routes.
 func (b *box) show() {
-	b.published.view.Store(&view{ready: true, notes: noNotes})
+	b.published.view.Store(&view{ready: true})
 	b.steering.announcer.Publish()
 }
 
@@ -197,5 +197,3 @@ func TestWhatCantBeDrained(t *testing.T) {
 		}
 	})
 }
-
-func noNotes() []status.Note { return nil }

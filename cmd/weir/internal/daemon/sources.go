@@ -87,7 +87,7 @@ func (c *sources) watchGuard(now time.Time) {
 }
 
 // note updates the Notes, and sends clusters theirs. unsupported are those of the kernel mode.
-func (c *sources) note(unsupported []lb.Note) func() []status.Note {
+func (c *sources) note(unsupported []lb.Note) []status.Note {
 	own := slices.Concat(c.probes.Notes(), unsupported, c.steering.fleet.View().Notes(time.Now()))
 	if c.notes.Update(c.target.rec, own, c.pools.Summary(time.Now()).Notes) || c.clusters.Unreported() {
 		c.clusters.Report(c.notes.Events)

@@ -17,7 +17,6 @@ import (
 type view struct {
 	// status is that of the pass, without the parts that change between passes: see published.status.
 	status   status.Status
-	notes    func() []status.Note
 	ready    bool
 	draining map[lb.Drain]bool
 	clusters []*kube.Follower // by name
@@ -44,7 +43,6 @@ func (p *published) status() status.Status { return p.statusWith(p.view.Load().p
 func (p *published) statusWith(pools *status.Addresses) status.Status {
 	v := p.view.Load()
 	s := v.status
-	s.Notes = v.notes()
 	s.Kernel.Programming = status.ProgrammingOf(p.watchdog.Working())
 	if !v.ready && s.Kernel.Error == "" {
 		s.State, s.Problems = status.Starting, []status.Problem{{Code: status.ProblemStarting, Text: "the first state is not in the kernel yet"}}

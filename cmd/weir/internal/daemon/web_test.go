@@ -40,7 +40,7 @@ func TestHealthAnswers(t *testing.T) {
 				cfgs[0].NodeName = "node1"
 				l.Set(t.Context(), cfgs)
 				synctest.Wait()
-				v := &view{ready: true, notes: noNotes, period: time.Minute, clusters: l.Followers()}
+				v := &view{ready: true, period: time.Minute, clusters: l.Followers()}
 				v.status.Kernel.LastSync = time.Now()
 				if tt.change != nil {
 					tt.change(v, &l.towns[0].status)

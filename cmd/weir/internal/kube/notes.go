@@ -2,7 +2,6 @@ package kube
 
 import (
 	"slices"
-	"sync"
 
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/status"
@@ -10,11 +9,10 @@ import (
 )
 
 // Notes are all Notes, in the forms of the status and of the Events of clusters. They are made only when an input has
-// changed, and those of the status only when one is read: for 10,000 Services with Notes that is most of the work of
-// a pass.
+// changed: for 10,000 Services with Notes that is most of the work of a pass. The zero value has none.
 type Notes struct {
-	Status func() []status.Note // returns all, sorted; safe for concurrent use, nil before the first Update
-	Events []lb.Note            // those that clusters are sent
+	Status []status.Note // all, sorted
+	Events []lb.Note     // those that clusters are sent
 
 	known   bool
 	version uint64    // of the Reconciler's
@@ -36,12 +34,8 @@ func (n *Notes) Update(rec Reconciler, own, pools []lb.Note) bool {
 	}
 	*n = Notes{version: rec.NotesVersion(), own: own, pools: pools, known: true}
 	all := merged(rec.Notes(), own)
-	n.Status = sync.OnceValue(func() []status.Note { return statusNotes(merged(all, pools)) })
-	for _, note := range all {
-		if !Informational(note) {
-			n.Events = append(n.Events, note)
-		}
-	}
+	n.Status = statusNotes(merged(all, pools))
+	n.Events = slices.DeleteFunc(all, Informational)
 	return true
 }
 

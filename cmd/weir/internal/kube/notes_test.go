@@ -42,7 +42,7 @@ func TestNotesOfAllParts(t *testing.T) {
 	}
 	want := shown(note("a", lb.Failed), note("b", lb.AddressPending), note("b", lb.Conflict), note("c", lb.NoBackends), note("d", lb.AddressPending),
 		note("e", lb.Failed), note("f", lb.Failed), note("g", lb.AddressPending))
-	if d := cmp.Diff(want, n.Status()); d != "" {
+	if d := cmp.Diff(want, n.Status); d != "" {
 		t.Errorf("status (-want +got):\n%s", d)
 	}
 	// Informational Notes are no Events, and the allocator writes its own.
@@ -59,7 +59,7 @@ func TestNotesOfAllParts(t *testing.T) {
 	update(true)
 	pools = pools[:2]
 	update(true)
-	if len(n.Status()) != 4 {
-		t.Errorf("status %v", n.Status())
+	if len(n.Status) != 4 {
+		t.Errorf("status %v", n.Status)
 	}
 }
