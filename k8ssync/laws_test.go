@@ -121,6 +121,8 @@ func backendsAllowed(t testing.TB, s lb.Service, env *env) {
 		pods = append(pods, n.PodCIDRs...)
 		nodes = slices.Concat(nodes, n.InternalIPs, n.ExternalIPs)
 	}
+	ranges := slices.Concat(pods[len(cfg.PodCIDRs):], cfg.ServiceCIDRs) // an address there is no Node's
+	nodes = slices.DeleteFunc(nodes, func(a netip.Addr) bool { return slices.ContainsFunc(ranges, containing(a)) })
 	for _, p := range s.Ports {
 		for _, b := range p.Backends {
 			a := b.Addr.Addr()
@@ -148,7 +150,9 @@ func vipsAllowed(t testing.TB, s lb.Service, svc *service, env *env) {
 			t.Errorf("VIP %s is nobody's", a)
 		}
 		for _, n := range env.nodes {
-			if slices.Contains(n.InternalIPs, a) || slices.Contains(n.ExternalIPs, a) || v.Kind != lb.ClusterIP && within(n.PodCIDRs, a) {
+			// A kubelet lists any addresses, and must not disable the ClusterIPs of others.
+			listed := (slices.Contains(n.InternalIPs, a) || slices.Contains(n.ExternalIPs, a)) && (v.Kind != lb.ClusterIP || env.cfg.NodeName != "" && n.Name == env.cfg.NodeName && env.nodeAddrs[a] == n.Name)
+			if listed || v.Kind != lb.ClusterIP && within(n.PodCIDRs, a) {
 				t.Errorf("VIP %s is node %s's or of its pods", a, n.Name)
 			}
 		}
@@ -183,7 +187,9 @@ func backendsKnown(t testing.TB, s lb.Service, from []*slice, env *env) {
 	}
 	for _, p := range s.Ports {
 		for _, b := range p.Backends {
-			_, isNode := env.nodeAddrs[b.Addr.Addr()]
+			isNode := slices.ContainsFunc(env.nodes, func(n node) bool {
+				return slices.Contains(slices.Concat(n.InternalIPs, n.ExternalIPs), b.Addr.Addr())
+			})
 			if !known[b.Addr] && (env.cfg.Reach != NodePorts || !isNode) {
 				t.Errorf("backend %s of %s is no endpoint", b.Addr, p.Key())
 			}

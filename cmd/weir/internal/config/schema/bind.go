@@ -55,7 +55,7 @@ func (s Section) Read(keys []Key) {
 	}
 }
 
-// Reader reads many tables of one kind. It makes their keys once: for each table anew that was half of the memory that
+// Reader reads many tables of one kind. It makes their keys once: keys for each table were half of the memory that
 // reading a large file took. It is not safe for concurrent use.
 type Reader[T any] struct {
 	into *T
