@@ -63,8 +63,8 @@ conformance: install ## 90 checks of Kubernetes Services and random ones: weir i
 bench: FOR = bench
 bench: install ## measurements beside ipvsadm and kube-proxy, in one boot of a real kernel
 	$(say) 'weir beside ipvsadm and kube-proxy: 20 minutes'
-	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab bench $(ARGS)
-	go test -run xxx -bench . ./lb/ ./lb/health/ ./bgp/ ./cmd/weir/internal/fleet/message/ ./cmd/weir/internal/metrics/
+	WEIR_LAB_KERNEL=uml-new go run ./cmd/weirlab bench $(ARGS); failed=$$?; \
+	go test -run xxx -bench . ./lb/ ./lb/health/ ./bgp/ ./cmd/weir/internal/fleet/message/ ./cmd/weir/internal/metrics/ && exit $$failed
 
 # A commit to compare with. HEAD shows changes that are not committed.
 BASE = HEAD

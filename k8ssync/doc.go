@@ -44,8 +44,8 @@
 // The first Update waits until Services, EndpointSlices and Nodes have all been listed.
 // Later ones wait for Take: pending changes are kept once for each Service, so that neither
 // a storm nor a slow reader costs memory. The objects of a cluster are limited to most
-// (objects.go); the rest is ignored, as Status reports. Beyond maxClusterReal real servers
-// the youngest Services are not served.
+// (objects.go); the rest is ignored, as Status reports. Beyond the budget of kernel objects
+// (Config.Budget) the youngest Services are not served.
 //
 // All Nodes are watched, for their addresses, except by a node of a cluster with backends
 // "pods" and without external_ip_ranges: thousands of nodes that watch each other would

@@ -93,6 +93,10 @@ func (e *election) mayTake(lease *coordinationv1.Lease, now time.Time) bool {
 	return mine || e.writer(now) == ""
 }
 
+// longestLease is how many times as long as this box's a lease of others lasts at most: one
+// without an end would stop all assignments when its holder is gone.
+const longestLease = 10
+
 // saw records a lease.
 func (e *election) saw(lease *coordinationv1.Lease, now time.Time) {
 	e.seen, e.at, e.held = lease.ResourceVersion, now, nil
@@ -100,8 +104,8 @@ func (e *election) saw(lease *coordinationv1.Lease, now time.Time) {
 	if h := lease.Spec.HolderIdentity; h != nil {
 		e.holder = *h
 	}
-	if s := lease.Spec.LeaseDurationSeconds; s != nil {
-		e.lasts = time.Duration(*s) * time.Second
+	if s := lease.Spec.LeaseDurationSeconds; s != nil && *s > 0 {
+		e.lasts = min(time.Duration(*s)*time.Second, longestLease*e.timing.lease)
 	}
 	if t := lease.Spec.AcquireTime; t != nil {
 		e.since = t.Time

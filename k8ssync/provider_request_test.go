@@ -1,6 +1,7 @@
 package k8ssync
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -134,6 +135,11 @@ func TestElection(t *testing.T) {
 		{33 * time.Second, lease("4", "me", 15), true, "me"},
 		{90 * time.Second, lease("4", "me", 15), true, ""},      // expired, and not taken
 		{91 * time.Second, lease("5", "you", 15), false, "you"}, // taken by another box
+		{100 * time.Second, lease("6", "you", math.MaxInt32), false, "you"},
+		{249 * time.Second, lease("6", "you", math.MaxInt32), false, "you"},
+		{250 * time.Second, lease("6", "you", math.MaxInt32), true, ""}, // no lease lasts for ever
+		{260 * time.Second, lease("7", "you", -1), false, "you"},
+		{275 * time.Second, lease("7", "you", -1), true, ""},
 	} {
 		now := start.Add(c.after)
 		if may := e.mayTake(c.lease, now); may != c.may || e.writer(now) != c.writer {

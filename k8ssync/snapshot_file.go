@@ -64,7 +64,8 @@ func (f *snapshotFile) load() *objects {
 
 // loadSnapshot reads a file that must be of the configured cluster.
 func loadSnapshot(cfg Config) (snapshot, error) {
-	file, err := os.Open(cfg.StateFile)
+	// The owner of the folder may make a link or a pipe of it.
+	file, err := os.OpenFile(cfg.StateFile, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -249,6 +250,9 @@ func (f *snapshotFile) status(s *Status) {
 // replaceFile writes a file so that after a power cut there is either the old one
 // or the new one. Only its owner may read it, who is that of its folder if root writes it.
 func replaceFile(name string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { // it may have been removed
+		return err
+	}
 	_ = os.Remove(name + ".new") // of a crash, or a link of the owner of the folder
 	tmp, err := os.OpenFile(name+".new", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -150,6 +151,24 @@ func TestInvalidFileIsSetAside(t *testing.T) {
 		if _, err := loadSnapshot(c.cfg); err != nil || c.Status().SnapshotError != "" {
 			t.Errorf("the new one: %v; %s", err, c.Status().SnapshotError)
 		}
+	}
+}
+
+// A link or a pipe in place of the file is not followed, nor waited for.
+func TestSnapshotIsARegularFile(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testService("web", "10.96.0.1"))
+	cfg := kept(t, s)
+	whole := cfg.StateFile
+	cfg.StateFile += ".link"
+	must(t, os.Symlink(whole, cfg.StateFile))
+	if _, err := loadSnapshot(cfg); !errors.Is(err, syscall.ELOOP) {
+		t.Errorf("a link: %v", err)
+	}
+	cfg.StateFile = whole + ".pipe"
+	must(t, syscall.Mkfifo(cfg.StateFile, 0o600))
+	if _, err := loadSnapshot(cfg); err == nil || !strings.Contains(err.Error(), "no file") {
+		t.Errorf("a pipe: %v", err)
 	}
 }
 
@@ -375,11 +394,12 @@ func TestTheOwnerOfTheFolderOwnsTheFile(t *testing.T) {
 func TestUnwritableFileIsHarmless(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(testService("web", "10.96.0.1"), testNode("n1", "192.0.2.1"))
-	c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "not there", "prod") })
+	c := testCluster(t, s, func(cfg *Config) { cfg.StateFile = filepath.Join(t.TempDir(), "no folder", "prod") })
+	must(t, os.WriteFile(filepath.Dir(c.cfg.StateFile), nil, 0o600))
 	run(t, c)
 	next(t, c)
-	eventually(t, "the error", func() bool { return strings.Contains(c.Status().SnapshotError, "no such file") })
-	must(t, os.Mkdir(filepath.Dir(c.cfg.StateFile), 0o700))
+	eventually(t, "the error", func() bool { return strings.Contains(c.Status().SnapshotError, "not a directory") })
+	must(t, os.Remove(filepath.Dir(c.cfg.StateFile))) // a folder that is missing is made
 	eventually(t, "no error", func() bool { return c.Status().SnapshotError == "" })
 	if got, err := loadSnapshot(c.cfg); err != nil || len(got.services) != 1 {
 		t.Errorf("%v %+v", err, got)

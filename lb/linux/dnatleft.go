@@ -71,7 +71,7 @@ func recordedServer(f lb.Frontend, objects *lb.Table) bool {
 // forgetIPVS is ForgetOther of mode netfilter.
 func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, cut bool) (left int, err error) {
 	if m.left.table == nil {
-		return 0, m.dropUDP(ctx, m.left.udp)
+		return 0, errors.Join(m.endIPVS(ctx), m.dropUDP(ctx, m.left.udp)) // what an earlier call could not do
 	}
 	all := !slices.ContainsFunc(m.left.servers, func(f lb.Frontend) bool { return !may(f) })
 	for _, f := range m.config.Families {
@@ -85,6 +85,9 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	// them would need a read of the whole table, in the caller's loop.
 	conns := map[lb.Frontend]uint32{}
 	for _, f := range m.left.servers {
+		if cut || !may(f) {
+			continue // it goes, or stays, in any case
+		}
 		dests, err := m.left.table.dests(ctx, f)
 		if err != nil {
 			return 0, fmt.Errorf("check the virtual servers of mode ipvs: %w", err)
@@ -128,12 +131,13 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 
 // endIPVS removes the rules for connections of IPVS.
 func (m *ruleMode) endIPVS(ctx context.Context) error {
+	var failed []error
 	for _, f := range m.config.Families {
-		if r := m.rules[f]; r.stage == afterIPVS {
+		if r := m.rules[f]; r.stage == afterIPVS || r.stage == byDNAT && !r.inPlace {
 			if err := m.setStage(ctx, r, byDNAT); err != nil {
-				return fmt.Errorf("rules %s without connections of IPVS: %w", f, err)
+				failed = append(failed, fmt.Errorf("rules %s without connections of IPVS: %w", f, err))
 			}
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }

@@ -272,6 +272,32 @@ func otherModeEnds(t *testing.T, audit bool) {
 	}
 }
 
+// The rules for connections of IPVS end after an error, too.
+func TestNFTRulesForIPVSEndAfterAnError(t *testing.T) {
+	inNamespace(t)
+	if err := TryNFTables(t.Context(), DefaultConfig()); err != nil {
+		t.Skip("SKIPPED: ", err)
+	}
+	t.Cleanup(func() { sh(t, "nft flush ruleset") })
+	k := newKernel(t, withoutIPVS, func(c *Config) { c.Backend, c.Mode, c.Families = NFTables, ModeNetfilter, []lb.Family{lb.IPv4} })
+	_, err := k.Observe(t.Context(), nil)
+	must(t, err)
+	add(t, k, setObjects()...)
+	add(t, k, lb.Rules{Family: lb.IPv4})
+	r := k.rules[lb.IPv4]
+	must(t, k.byRule.setStage(t.Context(), r, afterIPVS))
+	k.byRule.left = leftIPVS{searched: true}
+	f := faults{refused: unix.NFT_MSG_NEWRULE}
+	f.between(k.tables.conn)
+	if left, err := k.ForgetOther(t.Context(), anyServer, false); err == nil {
+		t.Fatalf("%d left, no error", left)
+	}
+	f.refused = 0
+	if left, err := k.ForgetOther(t.Context(), anyServer, false); err != nil || left != 0 || r.stage != byDNAT || !r.inPlace {
+		t.Errorf("%d left, %v, stage %d, in place %t", left, err, r.stage, r.inPlace)
+	}
+}
+
 // The end of connections is repeated after an error.
 func TestNFTConnectionsEndAfterAnError(t *testing.T) {
 	inNamespace(t)
