@@ -28,7 +28,7 @@ func TestClusterHostile(t *testing.T) {
 	s.box.Must(t, "sh", "-ec", "iptables -A INPUT -i front -p tcp --dport 2222 -j DROP && ip6tables -A INPUT -i front -p tcp --dport 2222 -j DROP")
 	must(t, s.prod.AddNode(within(t, 30*time.Second), s.box))
 	do(t, s.prod, "POST", "/api/v1/nodes", `{"metadata": {"name": "elsewhere"}, "spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]},
-		"status": {"addresses": [{"type": "InternalIP", "address": "10.9.0.7"}]}}`)
+		"status": {"addresses": [{"type": "InternalIP", "address": "10.9.0.7"}, {"type": "ExternalIP", "address": "10.96.0.77"}]}}`) // its kubelet lists a ClusterIP, too
 	do(t, s.prod, "POST", "/api/v1/namespaces", `{"metadata": {"name": "tenant"}}`)
 	own := s.addresses(t)
 	s.balance(t, s.prod, "calm", calmVIP, `, "clusterIP": "10.96.0.77"`, "10.2.0.11")
@@ -51,6 +51,9 @@ func TestClusterHostile(t *testing.T) {
 	// The addresses of a node are those of pods in its own network, too: who may write
 	// slices reaches those, as with kube-proxy. A box before the cluster has no pods.
 	onNode := servedBy(wave, own)
+	if of := netip.MustParseAddr("10.96.0.77"); !slices.ContainsFunc(s.virtual(t), func(v netip.AddrPort) bool { return v.Addr() == of }) {
+		t.Errorf("ClusterIP %s is not served, since a Node lists it", of)
+	}
 	s.unharmed(t, "a node, IPVS", own, onNode)
 	for _, as := range []struct {
 		mode, node string
