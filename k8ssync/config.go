@@ -109,12 +109,9 @@ func (r Reach) String() string { return [...]string{"pods", "nodeports"}[r] }
 // that it needs, or would take them from another cluster. Backends excepted, they can't be
 // endpoints either.
 type Refused struct {
-	// Peers are the servers that the box needs and that may be Nodes of the cluster, with a
-	// description: "the API server of cluster prod".
+	// Peers are the servers that the box needs, with a description: "the API server of
+	// cluster prod".
 	Peers map[netip.Addr]string
-	// Outside are those that are no Nodes of the cluster, whatever its Nodes claim: routers,
-	// and the API servers of other clusters.
-	Outside map[netip.Addr]string
 	// Backends are those of static services, with a description.
 	Backends map[netip.Addr]string
 	// Ranges are those of other clusters. They apply to external IPs and load balancers'
@@ -129,7 +126,7 @@ type Range struct {
 }
 
 func (r Refused) equal(s Refused) bool {
-	return maps.Equal(r.Peers, s.Peers) && maps.Equal(r.Outside, s.Outside) && maps.Equal(r.Backends, s.Backends) && slices.Equal(r.Ranges, s.Ranges)
+	return maps.Equal(r.Peers, s.Peers) && maps.Equal(r.Backends, s.Backends) && slices.Equal(r.Ranges, s.Ranges)
 }
 
 // Provided are the addresses that weir assigns to a cluster's Services, on whichever box.

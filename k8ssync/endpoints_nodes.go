@@ -26,7 +26,7 @@ func throughNodes(port uint16, all []candidate, f lb.Family, env *env, local boo
 	var out []weighted
 	at := map[netip.Addr]int{}
 	for _, n := range balanced(env.nodes) {
-		a, ok := env.reaches(n, f)
+		a, ok := n.addr(f)
 		share := shares[n.Name]
 		if !ok || local && share == 0 {
 			continue
@@ -82,12 +82,11 @@ func balanced(nodes []node) []node {
 	return ready
 }
 
-// reaches returns the address of a node: its internal one, or else the external one. Its
-// kubelet writes them, and could direct clients to any host that the box reaches.
-func (e *env) reaches(n node, f lb.Family) (netip.Addr, bool) {
+// addr returns the address of a node: its internal one, or else the external one.
+func (n node) addr(f lb.Family) (netip.Addr, bool) {
 	for _, list := range [][]netip.Addr{n.InternalIPs, n.ExternalIPs} {
 		for _, a := range list {
-			if lb.FamilyOf(a) == f && lb.Reserved(a, a) == "" && e.refusesHost(a, key{}) == "" {
+			if lb.FamilyOf(a) == f && lb.Reserved(a, a) == "" {
 				return a, true
 			}
 		}

@@ -15,7 +15,7 @@ import (
 // It knows the addresses that no Service may choose for a VIP, since to serve them would
 // take them from their owners (CVE-2020-8554): those of nodes and pods, and other
 // Services' ClusterIPs. The cluster's own controllers write these objects, but each kubelet
-// the addresses of its own Node: see setNodes and isNode. Endpoints do not count: an account
+// the addresses of its own Node: see setNodes. Endpoints do not count: an account
 // that may write EndpointSlices could disable any VIP by an endpoint with its address.
 // permit.go has the addresses that may be endpoints.
 type env struct {
@@ -53,8 +53,10 @@ func (c Config) wantsNodes() bool {
 
 // setNodes replaces all Nodes. The meaning of every Service may change.
 //
-// An address in the pod range of a Node or in service_cidrs is no Node's: a kubelet could
-// otherwise disable the endpoints and ClusterIPs of others by listing them as its own.
+// An address in the pod range of another Node or in service_cidrs is no Node's: a kubelet
+// could otherwise disable the endpoints and ClusterIPs of others by listing them as its own.
+// It can still disable an external address, or one of a load balancer: an address that two
+// use is the Node's until an operator has decided, since to serve it would take it from a host.
 func (e *env) setNodes(nodes []node) {
 	e.nodes = slices.SortedFunc(slices.Values(nodes), func(a, b node) int { return cmp.Compare(a.Name, b.Name) })
 	e.own, e.nodeAddrs, e.podCIDRs = node{}, map[netip.Addr]string{}, slices.Clone(e.cfg.PodCIDRs)
@@ -71,25 +73,12 @@ func (e *env) setNodes(nodes []node) {
 			if e.nodeAddrs[a] != "" && n.Name != e.cfg.NodeName {
 				continue // the box's own Node has its addresses, also if others list them
 			}
-			if !pods.contains(a) && !slices.ContainsFunc(e.cfg.ServiceCIDRs, containing(a)) {
+			others := pods.contains(a) && !slices.ContainsFunc(n.PodCIDRs, containing(a))
+			if !others && !slices.ContainsFunc(e.cfg.ServiceCIDRs, containing(a)) {
 				e.nodeAddrs[a] = n.Name
 			}
 		}
 	}
-}
-
-// isNode reports whether a VIP of a kind would take the address of a Node, and its name. weir
-// assigns the addresses of pools, and the API server ClusterIPs: they stay when a Node lists
-// them, but for the box's own.
-func (e *env) isNode(a netip.Addr, kind lb.VIPKind) (name string, ok bool) {
-	name, ok = e.nodeAddrs[a]
-	switch kind {
-	case lb.ClusterIP:
-		ok = ok && e.cfg.NodeName != "" && name == e.cfg.NodeName
-	case lb.LoadBalancer:
-		ok = ok && !e.provided.contains(a)
-	}
-	return name, ok
 }
 
 // putService records a Service, nil when it is gone, and returns the others that it
@@ -192,7 +181,8 @@ func (e *env) refuses(a netip.Addr, kind lb.VIPKind, of key) string {
 	if what := lb.Reserved(a, a); what != "" {
 		return "it is " + what
 	}
-	if name, ok := e.isNode(a, kind); ok {
+	// The API server assigns ClusterIPs, which no other Node may disable.
+	if name, ok := e.nodeAddrs[a]; ok && (kind != lb.ClusterIP || e.cfg.NodeName != "" && name == e.cfg.NodeName) {
 		return fmt.Sprintf("it is the address of node %.64q: choose a free one", name)
 	}
 	if what := e.peer(a, of); what != "" {
@@ -276,5 +266,5 @@ func (e *env) peer(a netip.Addr, of key) string {
 	if of == kubernetesService {
 		return ""
 	}
-	return cmp.Or(e.refused.Outside[a], e.refused.Peers[a], e.refused.Backends[a])
+	return cmp.Or(e.refused.Peers[a], e.refused.Backends[a])
 }

@@ -3,11 +3,9 @@ package k8ssync
 import (
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"weir/k8ssync/ipam"
 	"weir/lb"
 )
 
@@ -45,16 +43,15 @@ func TestRefusedAddressesAreNoVIPs(t *testing.T) {
 
 // lyingNode has addresses of others in its status, which its kubelet writes.
 func lyingNode() node {
-	return node{Name: "n3", Ready: true, InternalIPs: addrs("192.168.0.3", "10.180.0.9", "172.30.0.41", "172.31.0.1", "198.51.100.7", "192.0.2.7", "203.0.113.80")}
+	return node{Name: "n3", Ready: true, InternalIPs: addrs("192.168.0.3", "fd01::1", "10.180.0.9", "172.30.0.41", "172.31.0.1", "198.51.100.7", "203.0.113.80")}
 }
 
-// A Node that lists addresses of others as its own disables none of them.
-func TestANodeDisablesNoAddressesOfOthers(t *testing.T) {
+// A Node that lists ClusterIPs of others as its own disables none of them.
+func TestANodeDisablesNoClusterIPs(t *testing.T) {
 	t.Parallel()
 	edge, member := onEdge(), onNode()
 	for _, cfg := range []*Config{edge, member} {
 		cfg.ServiceCIDRs = prefixes("172.30.0.0/16")
-		cfg.Provided = Provided{DefaultClass: true, Ranges: []ipam.Range{{First: netip.MustParseAddr("192.0.2.0"), Last: netip.MustParseAddr("192.0.2.255")}}}
 		cfg.ExternalIPRanges = prefixes("203.0.113.0/24")
 	}
 	for _, tt := range []struct {
@@ -63,56 +60,18 @@ func TestANodeDisablesNoAddressesOfOthers(t *testing.T) {
 		kind       lb.VIPKind
 		want       string
 	}{
-		{"an address of a pool", "192.0.2.7", edge, lb.LoadBalancer, ""},
-		{"an address of a pool, seen from a node", "192.0.2.7", member, lb.LoadBalancer, ""},
 		{"a ClusterIP in service_cidrs", "172.30.0.41", member, lb.ClusterIP, ""},
 		{"another ClusterIP", "172.31.0.1", member, lb.ClusterIP, ""},
 		{"the own Node's address", "192.168.0.1", member, lb.ClusterIP, `it is the address of node "n1"`},
-		{"another controller's address, which may be the Node's", "198.51.100.7", edge, lb.LoadBalancer, `it is the address of node "n3"`},
+		{"the own Node's address that another lists, too", "fd01::1", member, lb.ClusterIP, `it is the address of node "n1"`},
+		{"an address of a load balancer, which may be the Node's", "198.51.100.7", edge, lb.LoadBalancer, `it is the address of node "n3"`},
 		{"an external address, which its author chooses", "203.0.113.80", edge, lb.ExternalIP, `it is the address of node "n3"`},
-		{"a Node's address outside all pools", "192.168.0.2", edge, lb.LoadBalancer, `it is the address of node "n2"`},
 	} {
 		e := world(tt.cfg)
 		e.setNodes(append(e.nodes, lyingNode()))
 		got := e.refuses(netip.MustParseAddr(tt.addr), tt.kind, key{"shop", "web"})
 		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-// Clients are not sent to a host outside the cluster that a Node lists as its own.
-func TestNodePortsReachNoHostOutsideTheCluster(t *testing.T) {
-	t.Parallel()
-	cfg := onEdge()
-	cfg.Reach = NodePorts
-	e := world(cfg)
-	e.refused = Refused{
-		Peers:   map[netip.Addr]string{netip.MustParseAddr("192.168.0.1"): "the API server of cluster prod"},
-		Outside: map[netip.Addr]string{netip.MustParseAddr("192.168.0.3"): "the API server of cluster stage"},
-		Ranges:  []Range{{netip.MustParsePrefix("10.64.0.0/12"), "pods of cluster stage"}},
-	}
-	e.setNodes(append(e.nodes, node{Name: "n3", Ready: true, InternalIPs: addrs("192.168.0.3", "10.65.0.1")}))
-	svc := web()
-	svc.Ports = []servicePort{{Name: "http", Proto: "TCP", Port: 80, NodePort: 30080}}
-	got, _ := translate(svc, []*slice{slicing(t, "web-1", "10.180.0.1@n1 ready")}, e)
-	var to []string
-	for _, b := range got.Ports[0].Backends {
-		to = append(to, b.Addr.String())
-	}
-	if want := []string{"192.168.0.1:30080", "192.168.0.2:30080"}; !slices.Equal(to, want) {
-		t.Errorf("backends %v, want %v", to, want)
-	}
-	var notes []string
-	for _, n := range got.Notes {
-		notes = append(notes, n.Text)
-	}
-	for _, want := range []string{
-		`address 192.168.0.3 of node "n3" is not used: it is the address of the API server of cluster stage, which this box needs`,
-		`address 10.65.0.1 of node "n3" is not used: it is in 10.64.0.0/12, a range of the pods of cluster stage`,
-	} {
-		if !slices.Contains(notes, want) {
-			t.Errorf("no Note %q: %q", want, notes)
 		}
 	}
 }

@@ -121,8 +121,8 @@ func backendsAllowed(t testing.TB, s lb.Service, env *env) {
 		pods = append(pods, n.PodCIDRs...)
 		nodes = slices.Concat(nodes, n.InternalIPs, n.ExternalIPs)
 	}
-	ranges := slices.Concat(pods[len(cfg.PodCIDRs):], cfg.ServiceCIDRs) // an address there is no Node's
-	nodes = slices.DeleteFunc(nodes, func(a netip.Addr) bool { return slices.ContainsFunc(ranges, containing(a)) })
+	// An address in the pod range of another Node is no Node's.
+	nodes = slices.DeleteFunc(nodes, func(a netip.Addr) bool { return slices.ContainsFunc(pods[len(cfg.PodCIDRs):], containing(a)) })
 	for _, p := range s.Ports {
 		for _, b := range p.Backends {
 			a := b.Addr.Addr()

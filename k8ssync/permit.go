@@ -36,11 +36,11 @@ func (e *env) refusesEndpoint(ep endpoint, of key) string {
 // refusesTarget returns why an address can't be an endpoint of a Service, with the solution;
 // "" if it can.
 func (e *env) refusesTarget(a netip.Addr, of key) string {
-	if reason := e.refusesHost(a, of); reason != "" {
-		return reason
-	}
 	if what := e.refused.Peers[a]; what != "" && of != kubernetesService && !(e.onNode() && e.nodeAddrs[a] != "") {
 		return fmt.Sprintf("it is the address of %s, which this box needs", what)
+	}
+	if i := slices.IndexFunc(e.refused.Ranges, func(r Range) bool { return r.Prefix.Contains(a) }); i >= 0 && !e.pods.contains(a) {
+		return fmt.Sprintf("it is in %s, a range of the %s", e.refused.Ranges[i].Prefix, e.refused.Ranges[i].What)
 	}
 	switch {
 	case slices.ContainsFunc(e.cfg.EndpointRanges, containing(a)):
@@ -59,23 +59,10 @@ func (e *env) refusesTarget(a netip.Addr, of key) string {
 	return ""
 }
 
-// refusesHost returns why no endpoint and no Node of the cluster has an address, with the
-// solution; "" if one may have it.
-func (e *env) refusesHost(a netip.Addr, of key) string {
-	if what := e.refused.Outside[a]; what != "" && of != kubernetesService {
-		return fmt.Sprintf("it is the address of %s, which this box needs", what)
-	}
-	if i := slices.IndexFunc(e.refused.Ranges, func(r Range) bool { return r.Prefix.Contains(a) }); i >= 0 && !e.pods.contains(a) {
-		return fmt.Sprintf("it is in %s, a range of the %s", e.refused.Ranges[i].Prefix, e.refused.Ranges[i].What)
-	}
-	return ""
-}
-
 // permitEndpoints leaves out the endpoints that may not be those of the Service, and notes
 // each address once.
 func (t *translator) permitEndpoints() {
 	if t.env.cfg.Reach != Pods || t.tunnel {
-		t.noteNodes()
 		return
 	}
 	noted := map[netip.Addr]bool{}
@@ -97,17 +84,6 @@ func (t *translator) permitEndpoints() {
 		from[i] = &rest
 	}
 	t.from = from
-}
-
-// noteNodes notes the addresses of Nodes that are not used.
-func (t *translator) noteNodes() {
-	for _, n := range t.env.nodes {
-		for _, a := range slices.Concat(n.InternalIPs, n.ExternalIPs) {
-			if reason := t.env.refusesHost(a, key{}); reason != "" {
-				t.note(lb.NotAllowed, "address %s of node %.64q is not used: %s", a, n.Name, reason)
-			}
-		}
-	}
 }
 
 // prefixSet is a set of prefixes, in which a lookup takes a step for each length.

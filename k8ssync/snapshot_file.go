@@ -250,7 +250,7 @@ func (f *snapshotFile) status(s *Status) {
 // replaceFile writes a file so that after a power cut there is either the old one
 // or the new one. Only its owner may read it, who is that of its folder if root writes it.
 func replaceFile(name string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { // it may have been removed
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil { // it may have been removed
 		return err
 	}
 	_ = os.Remove(name + ".new") // of a crash, or a link of the owner of the folder

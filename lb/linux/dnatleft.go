@@ -16,6 +16,8 @@ type leftIPVS struct {
 	searched bool
 	table    *ipvsTable // nil without servers
 	servers  []lb.Frontend
+	// ended: none is left, but the rules for their connections are still there.
+	ended bool
 	// udp are the deleted ones with UDP flows that conntrack may still have.
 	udp map[lb.Frontend]bool
 }
@@ -122,7 +124,7 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	}
 	if m.left.servers = stay; len(stay) == 0 {
 		m.left.table.conn.close()
-		m.left.table = nil
+		m.left.table, m.left.ended = nil, true
 		failed = append(failed, m.endIPVS(ctx))
 	}
 	failed = append(failed, m.dropUDP(ctx, m.left.udp))
@@ -131,6 +133,9 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 
 // endIPVS removes the rules for connections of IPVS.
 func (m *ruleMode) endIPVS(ctx context.Context) error {
+	if !m.left.ended {
+		return nil
+	}
 	var failed []error
 	for _, f := range m.config.Families {
 		if r := m.rules[f]; r.stage == afterIPVS || r.stage == byDNAT && !r.inPlace {
@@ -139,5 +144,6 @@ func (m *ruleMode) endIPVS(ctx context.Context) error {
 			}
 		}
 	}
+	m.left.ended = len(failed) > 0
 	return errors.Join(failed...)
 }

@@ -286,7 +286,7 @@ func TestNFTRulesForIPVSEndAfterAnError(t *testing.T) {
 	add(t, k, lb.Rules{Family: lb.IPv4})
 	r := k.rules[lb.IPv4]
 	must(t, k.byRule.setStage(t.Context(), r, afterIPVS))
-	k.byRule.left = leftIPVS{searched: true}
+	k.byRule.left = leftIPVS{searched: true, ended: true}
 	f := faults{refused: unix.NFT_MSG_NEWRULE}
 	f.between(k.tables.conn)
 	if left, err := k.ForgetOther(t.Context(), anyServer, false); err == nil {

@@ -24,7 +24,7 @@ func Configs(cfg *config.Config, version string, mode kernelmode.Mode) []k8ssync
 // refused returns the addresses that no VIP of the nth cluster may have: those that the box needs, and the ranges of
 // other clusters.
 func refused(cfg *config.Config, n int) k8ssync.Refused {
-	out := k8ssync.Refused{Peers: map[netip.Addr]string{}, Outside: map[netip.Addr]string{}, Backends: map[netip.Addr]string{}}
+	out := k8ssync.Refused{Peers: map[netip.Addr]string{}, Backends: map[netip.Addr]string{}}
 	for _, s := range cfg.Services {
 		for _, p := range s.Ports {
 			for _, be := range p.Backends {
@@ -35,7 +35,7 @@ func refused(cfg *config.Config, n int) k8ssync.Refused {
 	if cfg.BGP != nil {
 		for _, p := range cfg.BGP.Speaker.Peers {
 			if p.Address.IsValid() {
-				out.Outside[p.Address] = "the router " + p.Name
+				out.Peers[p.Address] = "the router " + p.Name
 			}
 		}
 	}
@@ -46,15 +46,9 @@ func refused(cfg *config.Config, n int) k8ssync.Refused {
 			}
 		}
 	}
-	own, _ := k8ssync.ServerAddr(cfg.Clusters[n].Config)
 	for i, c := range cfg.Clusters {
 		if a, ok := k8ssync.ServerAddr(c.Config); ok {
-			what := "the API server of cluster " + c.Name
-			if a == own { // a Node may be one, and clusters may share a host
-				out.Peers[a] = what
-			} else {
-				out.Outside[a] = what
-			}
+			out.Peers[a] = "the API server of cluster " + c.Name
 		}
 		if i == n {
 			continue

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -60,19 +59,18 @@ service_cidrs = ["10.96.0.0/16"]
 		t.Fatal(err)
 	}
 	backends := map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "a backend of static/a"}
-	router, api, prod := netip.MustParseAddr("192.0.2.98"), netip.MustParseAddr("192.0.2.99"), "the API server of cluster prod"
-	members := map[netip.Addr]string{
+	peers := map[netip.Addr]string{
+		netip.MustParseAddr("192.0.2.99"):   "the API server of cluster prod",
+		netip.MustParseAddr("192.0.2.98"):   "the router tor",
 		netip.MustParseAddr("192.0.2.97"):   "a member of the fleet",
 		netip.MustParseAddr("2001:db8::97"): "a member of the fleet",
 	}
-	peers := maps.Clone(members)
-	peers[api] = prod
 	for n, want := range []k8ssync.Refused{
-		{Peers: peers, Outside: map[netip.Addr]string{router: "the router tor"}, Backends: backends, Ranges: []k8ssync.Range{
+		{Peers: peers, Backends: backends, Ranges: []k8ssync.Range{
 			{Prefix: netip.MustParsePrefix("10.2.0.0/16"), What: "pods of cluster stage"},
 			{Prefix: netip.MustParsePrefix("10.96.0.0/16"), What: "ClusterIPs of cluster stage"},
 		}},
-		{Peers: members, Outside: map[netip.Addr]string{router: "the router tor", api: prod}, Backends: backends, Ranges: []k8ssync.Range{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), What: "pods of cluster prod"}}},
+		{Peers: peers, Backends: backends, Ranges: []k8ssync.Range{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), What: "pods of cluster prod"}}},
 	} {
 		if got := refused(cfg, n); !reflect.DeepEqual(got, want) {
 			t.Errorf("cluster %d:\n%+v, want\n%+v", n, got, want)

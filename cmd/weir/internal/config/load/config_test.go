@@ -405,3 +405,45 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// A service takes nothing from the one before it.
+func TestServicesAreReadApart(t *testing.T) {
+	t.Parallel()
+	const rich = `
+[[service]]
+name = "rich"
+vips = ["192.0.2.1"]
+ports = [80]
+scheduler = "wrr"
+affinity_timeout = "1m"
+source_ranges = ["203.0.113.0/24"]
+labels = { tier = "gold" }
+when_down = "refuse"
+quorum = 2
+backend = [{ address = "10.0.0.1", weight = 7, max_connections = 10, min_connections = 5 }, { address = "10.0.0.2" }]
+[service.check]
+type = "http"
+path = "/up"
+host = "example.com"
+status = [204]
+body = "yes"
+interval = "5s"
+timeout = "4s"
+`
+	const plain = `
+[[service]]
+name = "plain"
+vips = ["192.0.2.2"]
+ports = [80]
+backend = [{ address = "10.0.0.3" }]
+[service.check]
+type = "tcp"
+`
+	alone, after := parse(t, plain), parse(t, rich+plain)
+	if diff := compare(alone.Services[0], after.Services[1]); diff != "" {
+		t.Errorf("service (-alone +after another):\n%s", diff)
+	}
+	if diff := compare(alone.Checks[0], after.Checks[1]); diff != "" {
+		t.Errorf("check (-alone +after another):\n%s", diff)
+	}
+}
