@@ -174,5 +174,5 @@ func (d delegate) pinged(name string, payload []byte) {
 		delete(d.epochs.known, name)
 		d.mu.Unlock()
 	}
-	d.answered(name)
+	d.answered(name, time.Now())
 }

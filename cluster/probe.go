@@ -112,7 +112,7 @@ func (p prober) probe(ctx context.Context, one probe) {
 	if one.ping {
 		to := &net.UDPAddr{IP: one.node.Addr, Port: int(one.node.Port)}
 		if _, err := p.list.Ping(one.name, to); err == nil {
-			p.answered(one.name)
+			p.answered(one.name, time.Now())
 		} else {
 			p.unanswered(one.name, time.Now())
 		}
@@ -182,10 +182,10 @@ func (f *Fleet) unanswered(name string, now time.Time) {
 }
 
 // answered records an answer of a member.
-func (f *Fleet) answered(name string) {
+func (f *Fleet) answered(name string, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.table.answered(name) {
+	if f.table.answered(name, now) {
 		signal(f.changed)
 	}
 }

@@ -112,6 +112,44 @@ func TestALateRefusalLeavesTheBoxUp(t *testing.T) {
 	}
 }
 
+// A box restarts its process, which answers pings before memberlist reports the earlier one as dead: the box
+// keeps its VIPs.
+func TestTheDeathOfTheEarlierProcessLeavesTheBoxUp(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	for _, tt := range []struct {
+		name   string
+		after  time.Duration // of the death, since the last answer
+		missed int           // pings between them
+		down   bool
+	}{
+		{"the new process has answered", 40 * time.Millisecond, 0, true},
+		{"it has missed a ping since", 40 * time.Millisecond, 1, false},
+		{"it has been silent", justAnswered, 0, false},
+	} {
+		f := newTable()
+		m := &entry{Member: Member{Name: "b"}, missedSince: start}
+		f.members["b"] = m
+		f.unanswered("b", start)
+		f.unanswered("b", start)
+		if m.connected(syscall.ECONNREFUSED); !m.Suspect || !m.ProcessDown {
+			t.Fatalf("%s: %+v", tt.name, m)
+		}
+		if f.answered("b", start); m.ProcessDown {
+			t.Fatalf("%s: the new process is down", tt.name)
+		}
+		for range tt.missed {
+			f.unanswered("b", start)
+		}
+		if f.remove("b", start.Add(tt.after)); m.Life != Dead || m.ProcessDown != tt.down {
+			t.Errorf("%s: its process is down: %t, want %t", tt.name, m.ProcessDown, tt.down)
+		}
+		if m.connected(context.DeadlineExceeded); m.connected(context.DeadlineExceeded) != tt.down || m.ProcessDown {
+			t.Errorf("%s: a box without power keeps its VIPs", tt.name)
+		}
+	}
+}
+
 func TestAConnectionIsNoMessage(t *testing.T) {
 	t.Parallel()
 	a := run(t, config(t, "a"))

@@ -12,6 +12,9 @@ const (
 	forgetAfter = 24 * time.Hour
 	// maxMembers bounds the table: a host with a key can announce any number of members.
 	maxMembers = 1000
+	// justAnswered is how long the answer to a ping shows that a box is up, whatever memberlist reports: less than
+	// the time that it takes memberlist to report a member without answers as dead.
+	justAnswered = time.Second
 )
 
 // table has all members that are known. Fleet.mu guards it.
@@ -30,6 +33,7 @@ type entry struct {
 	digests     []partDigest // of the parts of Message
 	missed      int          // pings without an answer
 	missedSince time.Time    // the first of them
+	answeredAt  time.Time    // the last answer to a ping
 	unreached   int          // connections without an answer, in a row
 	probed      time.Time    // the last probe
 	probing     bool         // a probe is running
@@ -76,6 +80,11 @@ func (t *table) remove(name string, now time.Time) *entry {
 		m.Life, m.ProcessDown = Left, false
 	} else {
 		t.counts.Deaths++
+		// The earlier process of a box that has restarted dies when the new one answers already, and has not
+		// joined yet. The box keeps its VIPs until connections to it find no process.
+		if m.missed == 0 && now.Sub(m.answeredAt) < justAnswered {
+			m.ProcessDown, m.ProcessDownSince = true, m.missedSince
+		}
 	}
 	t.forget[name] = now.Add(forgetAfter)
 	return m
@@ -111,12 +120,12 @@ func (t *table) unanswered(name string, now time.Time) bool {
 
 // answered records an answer. It reports whether the member was Suspect or its process
 // was down.
-func (t *table) answered(name string) bool {
+func (t *table) answered(name string, now time.Time) bool {
 	m := t.members[name]
 	if m == nil || m.Life != Alive {
 		return false
 	}
-	m.missed = 0
+	m.missed, m.answeredAt = 0, now
 	recovered := m.Suspect || m.ProcessDown
 	m.Suspect, m.ProcessDown = false, false
 	return recovered
