@@ -141,7 +141,7 @@ func (k *kin) foreignGossip(t *testing.T) {
 		defer datagrams.Close()
 		pace := time.NewTicker(2 * time.Millisecond)
 		for kind := range sized(2000, 40_000) {
-			<-pace.C // faster, a box of the lab has no processor left for ARP, which is another claim
+			<-pace.C                                                         // faster, a box of the lab has no processor left for ARP, which is another claim
 			_, _ = datagrams.Write(gossip(r, byte(kind%16), 1+r.IntN(1400))) // refused or not
 		}
 		pace.Stop()
