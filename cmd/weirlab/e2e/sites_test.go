@@ -281,6 +281,13 @@ func openBoxes(t *testing.T, p lab.Site) (boxes []*site) {
 	return boxes
 }
 
+// keepsTable lets the table of connections of IPVS keep its size. While Linux 7.x makes it larger or smaller, it resets
+// a connection that begins a second time: kernel.md. Earlier kernels never do that, and have no such parameter.
+func (s *site) keepsTable(t testing.TB) {
+	t.Helper()
+	s.box.Must(t, "sh", "-ec", "modprobe ip_vs; f=/proc/sys/net/ipv4/vs/conn_lfactor; if [ -e $f ]; then echo 8 >$f; fi")
+}
+
 // tracksMany lets a box that has just booted track connections. One with little memory tracks
 // few, and closed ones stay for minutes: a full table would drop packets that no test means.
 func (s *site) tracksMany(t testing.TB) {
