@@ -61,7 +61,7 @@ func (b *bench) populate(ctx context.Context, n int, kind string) error {
 		return err
 	}
 	b.report("%s %s Services x %d in the API", count(n), kind, perService)
-	if err := b.kube.Restore(ctx, b.bare); err != nil {
+	if err := b.unload(ctx); err != nil {
 		return err
 	}
 	objects := map[string]string{}
@@ -77,7 +77,15 @@ func (b *bench) populate(ctx context.Context, n int, kind string) error {
 		put(objects, i, fmt.Sprintf("svc-%05d", i), clusterIP(i), kind, port, endpoints)
 	}
 	put(objects, n, changed, probed, "ClusterIP", map[string]any{"port": 80, "protocol": "TCP", "targetPort": 8080}, []string{"10.250.0.1"})
+	b.loaded = objects
 	return b.kube.Load(ctx, objects)
+}
+
+// unload removes the Services of an earlier chapter from the API.
+func (b *bench) unload(ctx context.Context) error {
+	objects := b.loaded
+	b.loaded = nil
+	return b.kube.Unload(ctx, objects)
 }
 
 // changed is the Service with one endpoint, which is replaced.

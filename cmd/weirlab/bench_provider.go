@@ -64,7 +64,7 @@ func (b providerBench) provider(ctx context.Context) error {
 	if err := b.openAPI(ctx); err != nil {
 		return err
 	}
-	if err := b.kube.Restore(ctx, b.bare); err != nil {
+	if err := b.unload(ctx); err != nil {
 		return err
 	}
 	edge := b.site.Host(edgeHost)

@@ -220,18 +220,36 @@ func (k *Kube) Load(ctx context.Context, objects map[string]string) error {
 	if err != nil {
 		return err
 	}
+	return k.each(ctx, "put", objects, func(key, value []byte) any {
+		return map[string]any{"requestPut": map[string][]byte{"key": key, "value": value}}
+	})
+}
+
+// Unload removes what Load has put: all watches see it go. Objects that others added stay.
+func (k *Kube) Unload(ctx context.Context, objects map[string]string) error {
+	objects, err := k.withIPAddresses(objects)
+	if err != nil {
+		return err
+	}
+	return k.each(ctx, "remove", objects, func(key, _ []byte) any {
+		return map[string]any{"requestDeleteRange": map[string][]byte{"key": key}}
+	})
+}
+
+// each has etcd do something with each of many objects.
+func (k *Kube) each(ctx context.Context, what string, objects map[string]string, request func(key, value []byte) any) error {
 	const most = 100 // of etcd's 128 operations a transaction
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(objects)), most) {
-		var puts []any
+		var requests []any
 		for _, key := range keys {
-			puts = append(puts, map[string]any{"requestPut": map[string][]byte{"key": []byte(key), "value": []byte(objects[key])}})
+			requests = append(requests, request([]byte(key), []byte(objects[key])))
 		}
 		var answer struct{ Succeeded bool }
-		if err := (etcdServer{k}).askEtcd(ctx, "/v3/kv/txn", map[string]any{"success": puts}, &answer); err != nil {
+		if err := (etcdServer{k}).askEtcd(ctx, "/v3/kv/txn", map[string]any{"success": requests}, &answer); err != nil {
 			return err
 		}
 		if !answer.Succeeded {
-			return fmt.Errorf("etcd: put %s to %s: not done", keys[0], keys[len(keys)-1])
+			return fmt.Errorf("etcd: %s %s to %s: not done", what, keys[0], keys[len(keys)-1])
 		}
 	}
 	return nil
