@@ -50,7 +50,7 @@ func TestExistingClaimIsKept(t *testing.T) {
 	})
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	has(t, s, "web", "192.0.2.1", "Assigned")
-	if c := p.Status().Counters; c.Conflicts != 1 {
+	if c := p.Counters(); c.Conflicts != 1 {
 		t.Errorf("%d conflicts, want 1", c.Conflicts)
 	}
 	if c := s.claimed(); c["weir-192.0.2.0"] != "far/a/b" || c["weir-192.0.2.1"] != "prod/shop/web" {

@@ -43,6 +43,14 @@ func (p *Provider) Summary() (ProviderStatus, []lb.Note) {
 	return s, slices.Compact(notes)
 }
 
+// Counters returns those of Status, at a cost that does not depend on the number of
+// Services. It is safe for concurrent use.
+func (p *Provider) Counters() ProviderCounters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counters
+}
+
 // status returns what Status has besides claims and Services. p.mu is held.
 func (p *Provider) status() ProviderStatus {
 	s := ProviderStatus{

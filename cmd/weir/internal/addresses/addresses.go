@@ -36,8 +36,9 @@ type Summary struct {
 	Notes     []lb.Note
 	Addresses *status.Addresses // nil without pools
 
-	asked   time.Time // zero: never
-	changes uint64    // that it includes
+	numbers *k8ssync.ProviderStatus // without claims and decisions; nil without pools
+	asked   time.Time               // zero: never, or not since a configuration
+	changes uint64                  // that it includes
 }
 
 // askInterval is the minimal time between two Summaries. A Summary costs some work for each Service that wants an
@@ -80,8 +81,11 @@ func (p *Pools) adopt(cfg k8ssync.ProviderConfig) k8ssync.ProviderConfig {
 	return cfg
 }
 
-// Configure replaces the pools.
-func (p *Pools) Configure(cfg k8ssync.ProviderConfig) { p.allocator.Configure(p.adopt(cfg)) }
+// Configure replaces the pools. The next Summary has them.
+func (p *Pools) Configure(cfg k8ssync.ProviderConfig) {
+	p.allocator.Configure(p.adopt(cfg))
+	p.last.asked = time.Time{}
+}
 
 // Follow replaces the clusters of which Services get addresses.
 func (p *Pools) Follow(clusters map[string]*k8ssync.Cluster) {
@@ -127,13 +131,10 @@ func (p *Pools) Summary(now time.Time) Summary {
 	var s k8ssync.ProviderStatus
 	s, p.last.Notes = p.allocator.Summary()
 	if p.active {
-		p.last.Addresses = summaryDoc(s)
+		p.last.Addresses, p.last.numbers = summaryDoc(s), &s
 	}
 	return p.last
 }
-
-// Last returns the last Summary.
-func (p *Pools) Last() Summary { return p.last }
 
 // OutsidePool returns the addresses that Services would not get from other pools.
 func (p *Pools) OutsidePool(cfg ipam.Config) []ipam.Note { return p.allocator.OutsidePool(cfg) }
@@ -143,5 +144,5 @@ func (p *Pools) View() View {
 	if p == nil {
 		return View{}
 	}
-	return View{p.allocator, p.cfg, p.active}
+	return View{p.allocator, p.cfg, p.active, p.last}
 }

@@ -50,6 +50,8 @@ func (g *fakeAllocator) Summary() (k8ssync.ProviderStatus, []lb.Note) {
 
 func (g *fakeAllocator) Status() k8ssync.ProviderStatus { return g.status }
 
+func (g *fakeAllocator) Counters() k8ssync.ProviderCounters { return g.status.Counters }
+
 func (g *fakeAllocator) OutsidePool(ipam.Config) []ipam.Note { return g.outside }
 
 func (g *fakeAllocator) TakeLatencies() []time.Duration { return nil }
@@ -135,6 +137,31 @@ func TestTheAllocatorIsAskedAfterChangesAndNotOften(t *testing.T) {
 	})
 }
 
+// Readers get the result of the last pass, and new counters. A reload does not wait for the interval.
+func TestReadersDoNotAskTheAllocator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &fakeAllocator{}
+		p := poolsOf(g, k8ssync.ProviderConfig{})
+		p.Summary(time.Now())
+		if v := p.View(); v.Summary() != nil || v.Numbers() != nil {
+			t.Errorf("without pools: %+v, %+v", v.Summary(), v.Numbers())
+		}
+		p.Configure(onePool(t))
+		g.status.Usage.Pools = []ipam.PoolUsage{{Name: "public", Used: 7}}
+		p.Summary(time.Now())
+		g.status.Counters.Errors = 3
+		for range 100 {
+			v := p.View()
+			if s, n := v.Summary(), v.Numbers(); s.Used != 7 || n.Usage.Pools[0].Used != 7 || n.Counters.Errors != 3 {
+				t.Fatalf("%+v, %+v", s, n)
+			}
+		}
+		if g.asked != 2 {
+			t.Errorf("the allocator is asked %d times for two passes", g.asked)
+		}
+	})
+}
+
 func TestPoolsAreShown(t *testing.T) {
 	t.Parallel()
 	addr := netip.MustParseAddr
@@ -181,7 +208,7 @@ func TestPoolsAreShown(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 
-	view := View{&fakeAllocator{status: s}, cfg, true}
+	view := View{&fakeAllocator{status: s}, cfg, true, Summary{}}
 	given := &explain.Assigned{Pool: "public", Claim: "lease weir-system/weir-192.0.2.1 of cluster prod", State: status.AddressUsed, Services: []string{"prod/shop/a", "prod/shop/b"}}
 	if diff := cmp.Diff(given, view.Explain(addr("192.0.2.1"))); diff != "" {
 		t.Errorf("explained (-want +got):\n%s", diff)

@@ -22,6 +22,7 @@ type Allocator interface {
 	Changed() <-chan struct{}
 	Summary() (k8ssync.ProviderStatus, []lb.Note)
 	Status() k8ssync.ProviderStatus
+	Counters() k8ssync.ProviderCounters
 	OutsidePool(cfg ipam.Config) []ipam.Note
 	TakeLatencies() []time.Duration
 }
@@ -31,10 +32,8 @@ type View struct {
 	allocator Allocator
 	cfg       k8ssync.ProviderConfig
 	active    bool
+	last      Summary
 }
-
-// Active reports whether a configuration has had pools.
-func (v View) Active() bool { return v.active }
 
 // Status returns the state of the allocator; the zero value without pools.
 func (v View) Status() k8ssync.ProviderStatus {
@@ -47,13 +46,18 @@ func (v View) Status() k8ssync.ProviderStatus {
 // Doc returns the pools and their use.
 func (v View) Doc() status.Pools { return poolsDoc(v.cfg, v.Status()) }
 
-// Summary returns the use of all pools together; nil without pools.
-func (v View) Summary() *status.Addresses {
-	if !v.active {
+// Summary returns the use of all pools together, as the last pass found it; nil without pools. It costs nothing.
+func (v View) Summary() *status.Addresses { return v.last.Addresses }
+
+// Numbers returns the state of the last pass with the counters of now; nil without pools. Its cost does not depend on the
+// number of Services.
+func (v View) Numbers() *k8ssync.ProviderStatus {
+	if v.last.numbers == nil {
 		return nil
 	}
-	s, _ := v.allocator.Summary()
-	return summaryDoc(s)
+	now := *v.last.numbers
+	now.Counters = v.allocator.Counters()
+	return &now
 }
 
 // Explain returns how an address came to its Services; nil if it is of no pool.

@@ -72,7 +72,7 @@ func (a *answers) routers() *announce.Reader                   { return a.steeri
 func (a *answers) neighbors(context.Context) routing.Neighbors { return a.routers().Neighbors() }
 
 func (a *answers) guard(context.Context) status.Guard {
-	return status.Guard{Guarded: a.published.status().Guarded}
+	return status.Guard{Guarded: a.published.view.Load().status.Guarded}
 }
 
 func (a *answers) poolsDoc(context.Context) status.Pools { return a.published.view.Load().pools.Doc() }
@@ -176,6 +176,7 @@ func (a *answers) sample() metrics.Sample {
 	out := metrics.Sample{
 		Status: a.published.status(), Objects: v.counts, Checks: a.target.checks.Stats(), Kernel: a.target.kernel.Counters(),
 		Peers: routers.Snapshot(announce.SnapshotAge).Peers, Fleet: v.numbers.Numbers, HealthPorts: len(a.sources.probes.Open()),
+		Provider: v.pools.Numbers(),
 	}
 	out.ProbesOK, out.ProbesFailed = a.sources.probes.Answered()
 	if v.numbers.Gossip != nil {
@@ -185,10 +186,6 @@ func (a *answers) sample() metrics.Sample {
 	if v.numbers.Answerer != nil {
 		now := v.numbers.Answerer.Status()
 		out.L2 = &now
-	}
-	if v.pools.Active() {
-		now := v.pools.Status()
-		out.Provider = &now
 	}
 	return out
 }

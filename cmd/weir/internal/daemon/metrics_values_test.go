@@ -405,3 +405,33 @@ func only(t testing.TB, x metrics.Sample) map[string]float64 {
 	t.Helper()
 	return scrape(t, &box{telemetry: &telemetry{metrics: metrics.New(func() metrics.Sample { return x })}})
 }
+
+// Requests for the state of the box do not ask the allocator, which would work for each Service. They show the last pass.
+func TestRequestsDoNotAskTheAllocator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gaugeBox(t, oneRouter, "192.0.2.1")
+		givesAddresses(t, g)
+		g.pass(t)
+		asked := g.giver.asked
+		for range 10 {
+			g.answers.condition()
+			g.answers.guard(t.Context())
+			if s := g.answers.status(t.Context()); s.Addresses == nil || s.Addresses.OutsidePool != 2 {
+				t.Fatalf("addresses: %+v", s.Addresses)
+			}
+			if s := g.answers.sample(); s.Provider.Usage.OutsidePool != 2 {
+				t.Fatalf("usage: %+v", s.Provider.Usage)
+			}
+		}
+		if g.giver.asked != asked {
+			t.Errorf("the allocator is asked %d times for 40 requests", g.giver.asked-asked)
+		}
+		time.Sleep(time.Minute)
+		g.giver.status.Usage.OutsidePool = 3
+		g.sources.assigned()
+		g.pass(t)
+		if s := g.answers.status(t.Context()); s.Addresses.OutsidePool != 3 {
+			t.Errorf("after a change: %+v", s.Addresses)
+		}
+	})
+}

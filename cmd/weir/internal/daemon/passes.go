@@ -185,7 +185,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 		supervise.FreeMemory()
 		kernelmode.LogReady(p.log, rep, p.target.rec.Catalog().Len(), took)
 	}
-	supervise.Notify("STATUS=" + p.published.statusWith(p.sources.pools.Last().Addresses).Line())
+	supervise.Notify("STATUS=" + p.published.status().Line())
 }
 
 // before is how the Reconciler was before a pass, as far as that may be a cause.
@@ -245,7 +245,6 @@ func (p *passes) publish() {
 	}
 	s.Clusters, s.Drains, s.Guarded = []status.Cluster{}, []status.Drain{}, kube.GuardedSources(p.sources.guard.Guarded)
 	p.steering.announcer.Publish()
-	v.pools = p.sources.pools.View()
 	if drain.Possible(p.target.cfg) {
 		s.Drained = p.steering.drains.Doc(p.steering.drains.Delay(p.target.cfg))
 	}
@@ -253,6 +252,7 @@ func (p *passes) publish() {
 		s.Fleet, s.L2, v.numbers = f.View().Status(time.Now()), f.L2(), f.Numbers()
 	}
 	s.Notes = p.sources.note(p.unsupported.Notes(p.target.rec.Catalog()))
+	v.pools = p.sources.pools.View() // with the Summary of the Notes
 	for _, d := range p.target.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})
 		v.draining[lb.Drain{Frontend: d.Frontend, Backend: d.Backend}] = true

@@ -36,11 +36,9 @@ type published struct {
 	watchdog *supervise.Watchdog
 }
 
-// status returns the published state, with the current results of checks and clusters. It is safe for concurrent use.
-func (p *published) status() status.Status { return p.statusWith(p.view.Load().pools.Summary()) }
-
-// statusWith is status with a known summary of addresses.
-func (p *published) statusWith(pools *status.Addresses) status.Status {
+// status returns the published state, with the current results of checks and clusters. It is safe for concurrent use, and
+// asks the address allocator for nothing.
+func (p *published) status() status.Status {
 	v := p.view.Load()
 	s := v.status
 	s.Kernel.Programming = status.ProgrammingOf(p.watchdog.Working())
@@ -52,7 +50,7 @@ func (p *published) statusWith(pools *status.Addresses) status.Status {
 	s.Backend.Draining = len(s.Drains)
 	s.Clusters = v.clusterStatuses()
 	s.BGP = p.steering.announcer.Reader().Status()
-	s.Addresses = pools
+	s.Addresses = v.pools.Summary()
 	s.Judge(time.Now())
 	if !p.isAlive() {
 		s.Hangs()
