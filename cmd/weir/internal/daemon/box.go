@@ -67,7 +67,7 @@ func assemble(opts Options, cfg *config.Config, kernel *linux.Kernel, mode kerne
 	b.sources = &sources{telemetry: shared, target: b.target, steering: b.steering, latency: kube.Latency{Since: now}}
 	b.passes = &passes{
 		telemetry: shared, version: opts.Version, kernelEvents: b.events, target: b.target, progress: done, steering: b.steering,
-		sources: b.sources, inForce: b.inForce, published: b.published, unsupported: kernelmode.Unsupported{},
+		sources: b.sources, inForce: b.inForce, published: b.published,
 		counter: supervise.NewDrainCounter(opts.Log, kernel, func(d time.Duration) { b.metrics.CountedDrains(d) }),
 		auditor: supervise.NewAuditor(opts.Log, kernel),
 	}

@@ -372,7 +372,7 @@ func TestHealthPortsAreMeasured(t *testing.T) {
 		return only(t, x)
 	}
 	before := measured()
-	p.Set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}, shop("api"): {Port: 30001}}, loopback, time.Now())
+	p.Set(1, map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}, shop("api"): {Port: 30001}}, loopback, time.Now())
 	for _, port := range []uint16{30000, 30000, 30001} {
 		resp, err := http.Get("http://" + addrs[port])
 		must(t, err)

@@ -39,7 +39,7 @@ func TestNotesAreUpdatedWhenTheyChange(t *testing.T) {
 		if later := say(served(1)); len(later) != 1 || later[0].Text != "x" {
 			t.Errorf("after the first has a backend: %+v", later)
 		}
-		b.sources.probes.Set(map[lb.ServiceID]lb.HealthCheck{odd.ID: {Port: 30000}}, nil, time.Now()) // on no address
+		b.sources.probes.Set(1, map[lb.ServiceID]lb.HealthCheck{odd.ID: {Port: 30000}}, nil, time.Now()) // on no address
 		if later := b.sources.note(nil); len(later) != 2 || len(l.towns[0].reported) != 2 {
 			t.Errorf("with one of the daemon's own: %+v, told %v", later, l.towns[0].reported)
 		}

@@ -163,9 +163,9 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 		p.counter.Ask(p.target.rec.UncountedDrains(p.progress.lastPass))
 		p.sources.watchGuard(p.progress.lastPass)
 		p.sources.programmed(p.progress.lastPass)
-		p.sources.probes.Set(p.target.rec.Catalog().HealthChecks(), p.target.rec.NodeAddrs(), p.progress.lastPass)
+		differ := p.sources.probes.Set(p.target.changes.services, p.target.rec.Catalog().HealthChecks(), p.target.rec.NodeAddrs(), p.progress.lastPass)
 		// What is admitted past the firewall is what the box answers on itself.
-		if p.target.rec.SetHealthPorts(p.sources.probes.Open()) {
+		if differ && p.target.rec.SetHealthPorts(p.sources.probes.Open()) {
 			p.target.changes.options++
 			p.target.causes.Add("healthCheckNodePorts")
 		}
@@ -251,7 +251,7 @@ func (p *passes) publish() {
 	if f := p.steering.fleet; f != nil {
 		s.Fleet, s.L2, v.numbers = f.View().Status(time.Now()), f.L2(), f.Numbers()
 	}
-	s.Notes = p.sources.note(p.unsupported.Notes(p.target.rec.Catalog()))
+	s.Notes = p.sources.note(p.unsupported.Notes(p.target.changes.services, p.target.rec.Catalog()))
 	v.pools = p.sources.pools.View() // with the Summary of the Notes
 	for _, d := range p.target.rec.Drains() {
 		s.Drains = append(s.Drains, status.Drain{Frontend: d.Frontend.String(), Backend: d.Backend.String(), Deadline: d.Deadline})

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"slices"
 	"time"
 
 	"weir/cmd/weir/internal/addresses"
@@ -83,13 +82,13 @@ func (c *sources) watchGuard(now time.Time) {
 		c.metrics.GuardReleased(e.Reason)
 		c.log.Info("source no longer guarded", "source", e.Source, "reason", e.Reason)
 	}
-	c.target.changes.services += uint64(len(ended))
+	c.target.changes.services += uint64(len(guarded) + len(ended)) // a pass may release one namespace of several
 }
 
 // note updates the Notes, and sends clusters theirs. unsupported are those of the kernel mode.
 func (c *sources) note(unsupported []lb.Note) []status.Note {
-	own := slices.Concat(c.probes.Notes(), unsupported, c.steering.fleet.View().Notes(time.Now()))
-	if c.notes.Update(c.target.rec, own, c.pools.Summary(time.Now()).Notes) || c.clusters.Unreported() {
+	pools, fleet := c.pools.Summary(time.Now()).Notes, c.steering.fleet.View().Notes(time.Now())
+	if c.notes.Update(c.target.rec, pools, c.probes.Notes(), unsupported, fleet) || c.clusters.Unreported() {
 		c.clusters.Report(c.notes.Events)
 	}
 	return c.notes.Status

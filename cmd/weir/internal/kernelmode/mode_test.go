@@ -148,7 +148,7 @@ func TestWhatTheModeCantDoIsNoted(t *testing.T) {
 	}
 	reasons := func() map[string]lb.Reason {
 		out := map[string]lb.Reason{}
-		for _, n := range u.Notes(rec.Catalog()) {
+		for _, n := range u.Notes(1, rec.Catalog()) {
 			out[n.Service.Name] = n.Reason
 		}
 		return out
@@ -156,6 +156,13 @@ func TestWhatTheModeCantDoIsNoted(t *testing.T) {
 	pass(web, node)
 	if d := cmp.Diff(map[string]lb.Reason{"s1": lb.NeedsIPVS, "s2": lb.NeedsIPVS}, reasons()); d != "" {
 		t.Errorf("notes (-want +got):\n%s", d)
+	}
+	before := u.Notes(1, rec.Catalog())
+	if pass(web, node); &u.Notes(1, rec.Catalog())[0] != &before[0] {
+		t.Error("a pass without a change makes the notes again")
+	}
+	if &u.Notes(2, rec.Catalog())[0] == &before[0] {
+		t.Error("a change of Services keeps the notes")
 	}
 	web.Scheduler.Name = "rr"
 	pass(web)
@@ -165,9 +172,9 @@ func TestWhatTheModeCantDoIsNoted(t *testing.T) {
 }
 
 // texts are the messages, by object.
-func (u Unsupported) texts() map[string]string {
+func (u *Unsupported) texts() map[string]string {
 	out := map[string]string{}
-	for id, reason := range u {
+	for id, reason := range u.reasons {
 		out[id.String()] = reason
 	}
 	return out

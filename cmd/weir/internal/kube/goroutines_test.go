@@ -24,18 +24,18 @@ func TestNoGoroutineOfAHealthPortOutlivesIt(t *testing.T) {
 		h.Listen = func(netip.AddrPort) (net.Listener, error) { last = goroutines.Listen(); return last, nil }
 		checks := map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}
 		for range 50 {
-			h.Set(checks, nodeAddrs, time.Now())
+			h.Set(1, checks, nodeAddrs, time.Now())
 			for _, request := range []string{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HT", ""} {
 				last.Dial(request)
 			}
-			h.Set(nil, nodeAddrs, time.Now())
+			h.Set(2, nil, nodeAddrs, time.Now())
 		}
 		time.Sleep(probeTimeout + time.Second) // synctest skips it
 		synctest.Wait()
 		if n := goroutines.Count(t); n != base {
 			t.Errorf("%d goroutines after 50 ports have come and gone, %d before", n, base)
 		}
-		h.Set(checks, nodeAddrs, time.Now())
+		h.Set(3, checks, nodeAddrs, time.Now())
 		last.Dial("")
 		h.Close()
 		synctest.Wait()

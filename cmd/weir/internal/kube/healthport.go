@@ -36,9 +36,14 @@ type HealthPorts struct {
 	tasks   sync.WaitGroup // one for each listener
 	ok, bad atomic.Uint64  // requests answered 200, and 503
 
-	mu    sync.RWMutex
-	ports map[uint16]*healthPort
-	notes []lb.Note
+	mu      sync.RWMutex
+	ports   map[uint16]*healthPort
+	notes   []lb.Note
+	version uint64 // of the checks of the last Set
+	checks  map[lb.ServiceID]lb.HealthCheck
+	addrs   []netip.Addr // of the last Set
+	stale   bool         // the next Set must check all ports
+	retry   time.Time    // of the next attempt to open a port; zero: all are open
 }
 
 // healthPort is one port.
@@ -62,7 +67,7 @@ const (
 
 // NewHealthPorts returns ports that report the health of the box and of the Services.
 func NewHealthPorts(log *slog.Logger, healthy func() bool) *HealthPorts {
-	h := &HealthPorts{log: log, healthy: healthy, ports: map[uint16]*healthPort{}}
+	h := &HealthPorts{log: log, healthy: healthy, ports: map[uint16]*healthPort{}, stale: true}
 	h.Listen = func(at netip.AddrPort) (net.Listener, error) { return net.Listen("tcp", at.String()) }
 	h.server = &http.Server{
 		Handler: h, ReadTimeout: probeTimeout, WriteTimeout: probeTimeout, MaxHeaderBytes: 1 << 13,
@@ -74,10 +79,17 @@ func NewHealthPorts(log *slog.Logger, healthy func() bool) *HealthPorts {
 }
 
 // Set opens the ports of the given Services on the given addresses, and closes the others. Two clusters may assign the
-// same port: the first Service by its ID has it.
-func (h *HealthPorts) Set(checks map[lb.ServiceID]lb.HealthCheck, addrs []netip.Addr, now time.Time) {
+// same port: the first Service by its ID has it. Another version means that checks may differ. While nothing differs and no
+// retry is due, Set costs nothing for each port, and returns false: Open and Notes are as before.
+func (h *HealthPorts) Set(version uint64, checks map[lb.ServiceID]lb.HealthCheck, addrs []netip.Addr, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	due := !h.retry.IsZero() && !now.Before(h.retry)
+	if !h.stale && !due && slices.Equal(addrs, h.addrs) && (version == h.version || h.samePorts(checks)) {
+		h.version = version
+		return false
+	}
+	h.version, h.checks, h.addrs, h.stale, h.retry = version, maps.Clone(checks), addrs, false, time.Time{}
 	h.notes = h.notes[:0:0]
 	wanted := map[uint16]lb.ServiceID{}
 	for _, id := range slices.SortedFunc(maps.Keys(checks), lb.ServiceID.Compare) {
@@ -103,6 +115,7 @@ func (h *HealthPorts) Set(checks map[lb.ServiceID]lb.HealthCheck, addrs []netip.
 		p.endpoints = checks[id].Endpoints
 		p.close(addrs)
 		h.listenOn(p, port, addrs, now)
+		h.retryAt(p.next)
 		if p.err != nil {
 			h.note(id, "healthCheckNodePort %d can't be opened: %v", port, p.err)
 		}
@@ -110,6 +123,35 @@ func (h *HealthPorts) Set(checks map[lb.ServiceID]lb.HealthCheck, addrs []netip.
 	slices.SortFunc(h.notes, func(a, b lb.Note) int {
 		return cmp.Or(a.Service.Compare(b.Service), cmp.Compare(a.Text, b.Text))
 	})
+	return true
+}
+
+// samePorts reports whether only endpoints differ, as after most changes, and updates them then.
+func (h *HealthPorts) samePorts(checks map[lb.ServiceID]lb.HealthCheck) bool {
+	if len(checks) != len(h.checks) {
+		return false
+	}
+	for id, check := range checks {
+		if had, ok := h.checks[id]; !ok || had.Port != check.Port {
+			return false
+		}
+	}
+	for id, check := range checks {
+		if h.checks[id] != check {
+			h.checks[id] = check
+			if p := h.ports[check.Port]; p.service == id {
+				p.endpoints = check.Endpoints
+			}
+		}
+	}
+	return true
+}
+
+// retryAt ensures that Retry is not later than a time; the zero time is none.
+func (h *HealthPorts) retryAt(next time.Time) {
+	if !next.IsZero() && (h.retry.IsZero() || next.Before(h.retry)) {
+		h.retry = next
+	}
 }
 
 func (h *HealthPorts) note(id lb.ServiceID, format string, args ...any) {
@@ -158,7 +200,8 @@ func (h *HealthPorts) serve(p *healthPort, port uint16, a netip.Addr, l net.List
 	h.log.Warn("healthCheckNodePort failed", "service", p.service, "port", port, "error", err)
 	if p.listeners[a] == l {
 		delete(p.listeners, a)
-		p.err, p.next = err, time.Now().Add(portRetry)
+		p.err, p.next, h.stale = err, time.Now().Add(portRetry), true
+		h.retryAt(p.next)
 	}
 }
 
@@ -173,15 +216,10 @@ func (p *healthPort) close(but []netip.Addr) {
 }
 
 // Retry returns the time of the next attempt to open a port; the zero time if all are open.
-func (h *HealthPorts) Retry() (next time.Time) {
+func (h *HealthPorts) Retry() time.Time {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	for _, p := range h.ports {
-		if !p.next.IsZero() && (next.IsZero() || p.next.Before(next)) {
-			next = p.next
-		}
-	}
-	return next
+	return h.retry
 }
 
 // Open returns the ports that are open on at least one address.
@@ -197,7 +235,7 @@ func (h *HealthPorts) Open() map[uint16]bool {
 	return out
 }
 
-// Notes returns the Notes about ports that are not open.
+// Notes returns the Notes about ports that are not open. They do not change.
 func (h *HealthPorts) Notes() []lb.Note {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

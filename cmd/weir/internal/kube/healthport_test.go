@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -90,7 +92,7 @@ func TestHealthPortAnswersAsKubeProxyDoes(t *testing.T) {
 	t.Parallel()
 	p := newProbed(t)
 	const form = `%d application/json nosniff %d {"service":{"namespace":"shop","name":"web"},"localEndpoints":%d,"serviceProxyHealthy":%v}`
-	for _, tt := range []struct {
+	for i, tt := range []struct {
 		name      string
 		endpoints int
 		healthy   bool
@@ -101,7 +103,7 @@ func TestHealthPortAnswersAsKubeProxyDoes(t *testing.T) {
 		{"the box is not well", 2, false, 503},
 	} {
 		p.healthy.Store(tt.healthy)
-		p.Set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: tt.endpoints}}, nodeAddrs, time.Now())
+		p.Set(uint64(i), map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: tt.endpoints}}, nodeAddrs, time.Now())
 		want := fmt.Sprintf(form, tt.status, tt.endpoints, tt.endpoints, tt.healthy)
 		for _, path := range []string{"/", "/healthz", "/any/other"} {
 			if d := cmp.Diff(want, p.ask(t, 30000, path)); d != "" {
@@ -112,7 +114,7 @@ func TestHealthPortAnswersAsKubeProxyDoes(t *testing.T) {
 	if ok, unavailable := p.Answered(); ok != 3 || unavailable != 6 {
 		t.Errorf("counted %d and %d", ok, unavailable)
 	}
-	p.Set(nil, nodeAddrs, time.Now())
+	p.Set(9, nil, nodeAddrs, time.Now())
 	if got := p.ask(t, 30000, "/"); got != "" {
 		t.Errorf("after the Service has gone: %s", got)
 	}
@@ -123,7 +125,7 @@ func TestAFailedHealthPortHasANoteAndIsRetried(t *testing.T) {
 	p, now := newProbed(t), time.Now()
 	checks := map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}
 	p.refuse = fmt.Errorf("address already in use")
-	p.Set(checks, nodeAddrs, now)
+	p.Set(1, checks, nodeAddrs, now)
 	want := []lb.Note{{Service: shop("web"), Reason: lb.HealthPort, Text: "healthCheckNodePort 30000 can't be opened: address already in use"}}
 	if d := cmp.Diff(want, p.Notes()); d != "" {
 		t.Errorf("notes (-want +got):\n%s", d)
@@ -132,11 +134,11 @@ func TestAFailedHealthPortHasANoteAndIsRetried(t *testing.T) {
 		t.Errorf("tried again in %s", got.Sub(now))
 	}
 	p.refuse = nil
-	p.Set(checks, nodeAddrs, now.Add(portRetry/2))
+	p.Set(1, checks, nodeAddrs, now.Add(portRetry/2))
 	if len(p.Notes()) != 1 {
 		t.Error("it was tried again too early, or the note is gone")
 	}
-	p.Set(checks, nodeAddrs, now.Add(portRetry))
+	p.Set(1, checks, nodeAddrs, now.Add(portRetry))
 	if len(p.Notes()) != 0 || !p.Retry().IsZero() || p.ask(t, 30000, "/") == "" {
 		t.Errorf("it is not open: %v", p.Notes())
 	}
@@ -159,7 +161,7 @@ func TestHealthPortsUseTheAddressesOfNodePorts(t *testing.T) {
 		{[]netip.Addr{young}, "[10.1.0.1:30000 [fd00::1]:30000]", 1, 0},
 		{nil, "[10.1.0.1:30000 [fd00::1]:30000]", 0, 1},
 	} {
-		p.Set(checks, step.addrs, now)
+		p.Set(1, checks, step.addrs, now)
 		if got := fmt.Sprint(p.opened); got != step.opened || len(p.ports[30000].listeners) != step.open || len(p.Notes()) != step.notes {
 			t.Errorf("on %v: opened %s, %d are open, notes %v", step.addrs, got, len(p.ports[30000].listeners), p.Notes())
 		}
@@ -174,7 +176,7 @@ func TestTheFirstServiceOwnsADuplicatePort(t *testing.T) {
 	p := newProbed(t)
 	a, b := shop("web"), shop("web")
 	b.Source = "stage"
-	p.Set(map[lb.ServiceID]lb.HealthCheck{b: {Port: 30000}, a: {Port: 30000, Endpoints: 7}}, nodeAddrs, time.Now())
+	p.Set(1, map[lb.ServiceID]lb.HealthCheck{b: {Port: 30000}, a: {Port: 30000, Endpoints: 7}}, nodeAddrs, time.Now())
 	if got := p.ask(t, 30000, "/"); !strings.HasPrefix(got, "200 ") {
 		t.Error(got)
 	}
@@ -197,7 +199,7 @@ func TestCloseWaitsForTheGoroutinesOfPorts(t *testing.T) {
 		l := stuck{make(chan struct{}), make(chan struct{})}
 		h := NewHealthPorts(slog.New(slog.DiscardHandler), func() bool { return true })
 		h.Listen = func(netip.AddrPort) (net.Listener, error) { return l, nil }
-		h.Set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}, nodeAddrs, time.Now())
+		h.Set(1, map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}, nodeAddrs, time.Now())
 		synctest.Wait()
 		var closed atomic.Bool
 		go func() { h.Close(); closed.Store(true) }()
@@ -216,7 +218,7 @@ func TestProbesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newProbed(t)
 	p.server.ReadTimeout = time.Hour
-	p.Set(map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}, nodeAddrs, time.Now())
+	p.Set(1, map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}, nodeAddrs, time.Now())
 	for range 2 * maxProbes {
 		c, err := net.Dial("tcp", p.addrs[30000])
 		if err != nil {
@@ -228,3 +230,102 @@ func TestProbesAreBounded(t *testing.T) {
 		t.Errorf("after %d idle connections: %q", 2*maxProbes, got)
 	}
 }
+
+// A pass that changes no Service does not compare each port. A port that fails is noted in the next pass.
+func TestSetChecksPortsOnlyAfterAChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		failing := failed{make(chan struct{})}
+		h := NewHealthPorts(slog.New(slog.DiscardHandler), func() bool { return true })
+		h.Listen = func(netip.AddrPort) (net.Listener, error) { return failing, nil }
+		checks := map[lb.ServiceID]lb.HealthCheck{shop("web"): {Port: 30000, Endpoints: 1}}
+		set := func(version uint64, addrs []netip.Addr, want bool) {
+			t.Helper()
+			if got := h.Set(version, checks, addrs, time.Now()); got != want {
+				t.Errorf("checked: %v, want %v", got, want)
+			}
+		}
+		set(0, nodeAddrs, true)
+		set(0, nodeAddrs, false)
+		set(1, nodeAddrs, false) // another Service has changed
+		checks[shop("web")] = lb.HealthCheck{Port: 30000, Endpoints: 2}
+		if set(2, nodeAddrs, false); h.ports[30000].endpoints != 2 {
+			t.Errorf("%d endpoints", h.ports[30000].endpoints)
+		}
+		checks[shop("web")] = lb.HealthCheck{Port: 30001, Endpoints: 2}
+		set(3, nodeAddrs, true)
+		checks[shop("web")] = lb.HealthCheck{Port: 30000, Endpoints: 2}
+		set(1, nodeAddrs, true)
+		set(1, nil, true)
+		set(1, nodeAddrs, true)
+		close(failing.broken)
+		synctest.Wait()
+		if got := h.Retry(); !got.Equal(time.Now().Add(portRetry)) {
+			t.Errorf("tried again at %s", got)
+		}
+		if set(1, nodeAddrs, true); len(h.Notes()) != 1 || len(h.Open()) != 0 {
+			t.Errorf("notes %v, open %v", h.Notes(), h.Open())
+		}
+		set(1, nodeAddrs, false)
+		failing.broken = make(chan struct{})
+		time.Sleep(portRetry)
+		if set(1, nodeAddrs, true); len(h.Notes()) != 0 || !h.Retry().IsZero() || !h.Open()[30000] {
+			t.Errorf("after the retry: notes %v, open %v", h.Notes(), h.Open())
+		}
+		set(1, nodeAddrs, false)
+		close(failing.broken)
+		h.Close()
+	})
+}
+
+// failed is a listener that fails when broken is closed.
+type failed struct{ broken chan struct{} }
+
+func (l failed) Accept() (net.Conn, error) { <-l.broken; return nil, errors.New("broken") }
+func (l failed) Close() error              { return nil }
+func (l failed) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// BenchmarkSet is a pass that changes nothing, and passes that change another Service, endpoints and a port, with all ports
+// of a cluster.
+func BenchmarkSet(b *testing.B) {
+	last := shop("s32767")
+	for name, change := range map[string]func(version uint64) lb.HealthCheck{
+		"idle":      nil,
+		"other":     func(uint64) lb.HealthCheck { return lb.HealthCheck{Port: 32767} },
+		"endpoints": func(v uint64) lb.HealthCheck { return lb.HealthCheck{Port: 32767, Endpoints: int(v % 2)} },
+		"port":      func(v uint64) lb.HealthCheck { return lb.HealthCheck{Port: uint16(32767 + v%2)} },
+	} {
+		b.Run(name, func(b *testing.B) {
+			checks := map[lb.ServiceID]lb.HealthCheck{}
+			for port := uint16(30000); port <= 32767; port++ {
+				checks[shop(fmt.Sprint("s", port))] = lb.HealthCheck{Port: port}
+			}
+			h := NewHealthPorts(slog.New(slog.DiscardHandler), func() bool { return true })
+			h.Listen = func(netip.AddrPort) (net.Listener, error) {
+				ctx, end := context.WithCancel(b.Context())
+				return silent{ctx, end}, nil
+			}
+			version := uint64(0)
+			for h.Set(version, checks, nodeAddrs, time.Time{}); b.Loop(); {
+				if change != nil {
+					version++
+					checks[last] = change(version)
+				}
+				h.Set(version, checks, nodeAddrs, time.Time{})
+			}
+			b.StopTimer()
+			h.Set(version+1, nil, nil, time.Time{})
+			h.Close()
+		})
+	}
+}
+
+// silent is a listener without connections.
+type silent struct {
+	ctx context.Context
+	end context.CancelFunc
+}
+
+func (l silent) Accept() (net.Conn, error) { <-l.ctx.Done(); return nil, net.ErrClosed }
+func (l silent) Close() error              { l.end(); return nil }
+func (l silent) Addr() net.Addr            { return &net.TCPAddr{} }

@@ -15,9 +15,10 @@ type Notes struct {
 	Events []lb.Note     // those that clusters are sent
 
 	known   bool
-	version uint64    // of the Reconciler's
-	own     []lb.Note // of the parts of the daemon
-	pools   []lb.Note // of the address allocator, which writes its own Events
+	version uint64      // of the Reconciler's
+	own     [][]lb.Note // of the parts of the daemon
+	all     []lb.Note   // those of the Reconciler and of the daemon, sorted
+	pools   []lb.Note   // of the address allocator, which writes its own Events
 }
 
 // Reconciler has the Notes of the kernel's Services.
@@ -26,17 +27,27 @@ type Reconciler interface {
 	NotesVersion() uint64
 }
 
-// Update makes the Notes, and reports whether they have changed. It sorts own in place; the caller passes pools sorted.
-func (n *Notes) Update(rec Reconciler, own, pools []lb.Note) bool {
-	slices.SortFunc(own, lb.Note.Compare)
-	if n.known && n.version == rec.NotesVersion() && slices.Equal(n.own, own) && slices.Equal(n.pools, pools) {
-		return false
+// Update makes the Notes that have changed, and reports whether those for Events have. The caller passes pools sorted, and
+// changes no list later. A list that is the same slice as before costs nothing.
+func (n *Notes) Update(rec Reconciler, pools []lb.Note, own ...[]lb.Note) bool {
+	changed := !n.known || n.version != rec.NotesVersion() || !slices.EqualFunc(n.own, own, same)
+	if changed {
+		n.known, n.version, n.own = true, rec.NotesVersion(), own
+		others := slices.Concat(own...)
+		slices.SortFunc(others, lb.Note.Compare)
+		n.all = merged(rec.Notes(), others)
+		n.Events = slices.DeleteFunc(slices.Clone(n.all), Informational)
 	}
-	*n = Notes{version: rec.NotesVersion(), own: own, pools: pools, known: true}
-	all := merged(rec.Notes(), own)
-	n.Status = statusNotes(merged(all, pools))
-	n.Events = slices.DeleteFunc(all, Informational)
-	return true
+	if changed || !same(n.pools, pools) {
+		n.pools = pools
+		n.Status = statusNotes(merged(n.all, pools))
+	}
+	return changed
+}
+
+// same reports whether two lists are equal. It compares those that do not share their memory.
+func same(a, b []lb.Note) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
 // merged returns the Notes of two sorted lists, sorted.

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestNotesOfAllParts(t *testing.T) {
 	var n Notes
 	update := func(want bool) {
 		t.Helper()
-		if got := n.Update(kernel, slices.Clone(own), pools); got != want {
+		if got := n.Update(kernel, pools, own[:1], own[1:]); got != want {
 			t.Errorf("changed: %v, want %v", got, want)
 		}
 	}
@@ -57,9 +58,43 @@ func TestNotesOfAllParts(t *testing.T) {
 	update(true)
 	own = own[:1]
 	update(true)
+	events := &n.Events[0]
 	pools = pools[:2]
-	update(true)
-	if len(n.Status) != 4 {
+	update(false) // the allocator writes its own Events
+	if len(n.Status) != 4 || &n.Events[0] != events {
 		t.Errorf("status %v", n.Status)
+	}
+	made := &n.Status[0]
+	own = slices.Clone(own)
+	pools = slices.Clone(pools)
+	if update(false); &n.Status[0] != made {
+		t.Error("equal lists make it again")
+	}
+}
+
+// BenchmarkNotes is a pass with 10,000 Notes of each part: if nothing differs, and if only those of the pools do.
+func BenchmarkNotes(b *testing.B) {
+	var lists [3][]lb.Note
+	for part, reason := range []lb.Reason{lb.Conflict, lb.NeedsIPVS, lb.AddressPending} {
+		for i := range 10_000 {
+			id := lb.ServiceID{Source: "prod", Namespace: "shop", Name: fmt.Sprintf("s%05d", i)}
+			lists[part] = append(lists[part], lb.Note{Service: id, Reason: reason, Text: "text"})
+		}
+	}
+	kernel, own, pools := &kernelNotes{notes: lists[0]}, lists[1], lists[2]
+	for name, differ := range map[string]bool{"idle": false, "pools": true} {
+		b.Run(name, func(b *testing.B) {
+			var n Notes
+			n.Update(kernel, pools, own)
+			for i := 0; b.Loop(); i++ {
+				now := pools
+				if differ {
+					now = pools[:len(pools)-1-i%2]
+				}
+				if n.Update(kernel, now, own) {
+					b.Fatal("other Events")
+				}
+			}
+		})
 	}
 }
