@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -16,6 +18,8 @@ import (
 
 	"weir/cmd/weir/internal/status"
 	"weir/cmd/weir/internal/status/traffic"
+	"weir/k8ssync"
+	"weir/k8ssync/ipam"
 	"weir/lb"
 	"weir/lb/health"
 )
@@ -130,17 +134,51 @@ func written(t *testing.T, from Sources, perBackend bool) (text string, samples 
 	return b.String(), samples
 }
 
-// BenchmarkScrape writes the traffic of manyServices without and with the series of backends; B/op is the garbage of
+// BenchmarkScrape answers scrapes of manyServices without and with the series of backends; B/op is the garbage of
 // a scrape beside the messages of the kernel.
 func BenchmarkScrape(b *testing.B) {
-	from := manyServices()
+	from, sample := manyServices(), manyNotes()
 	for name, backends := range map[string]bool{"services": false, "backends": true} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			for b.Loop() {
-				from.write(b.Context(), io.Discard, backends)
+			for scrape := scraper(from, sample, backends); b.Loop(); {
+				scrape()
 			}
 		})
+	}
+}
+
+// scraper returns a function that is one scrape.
+func scraper(from Sources, sample func() Sample, backends bool) func() {
+	m := New(sample)
+	m.PerBackend(backends)
+	h, request := m.Handler(from), httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	return func() { h.ServeHTTP(discarded{http.Header{}}, request) }
+}
+
+// discarded is a response without a client.
+type discarded struct{ header http.Header }
+
+func (d discarded) Header() http.Header         { return d.header }
+func (d discarded) Write(p []byte) (int, error) { return len(p), nil }
+func (d discarded) WriteHeader(int)             {}
+
+// manyNotes returns the Samples of a box with 10,000 Notes, and 10,000 addresses of a pool: a scrape has their sums.
+func manyNotes() func() Sample {
+	r, err := ipam.ParseRange("198.18.0.0/16")
+	if err != nil {
+		panic(err)
+	}
+	usage := ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "public", Ranges: []ipam.Range{r}}}}).Usage()
+	usage.Pools[0].Used = 10_000
+	s := Sample{Provider: &k8ssync.ProviderStatus{Usage: usage, Writing: true}}
+	for i := range 10_000 {
+		s.Status.Notes = append(s.Status.Notes, status.Note{Service: "static/" + strconv.Itoa(i), Reason: string(lb.Conflict), Text: "text"})
+	}
+	return func() Sample {
+		now := s
+		now.Status.Judge(time.Now())
+		return now
 	}
 }
 
