@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -85,22 +88,14 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	}
 	// The kernel's counters include connections that have ended within two minutes. To exclude
 	// them would need a read of the whole table, in the caller's loop.
-	conns := map[lb.Frontend]uint32{}
-	for _, f := range m.left.servers {
-		if cut || !may(f) {
-			continue // it goes, or stays, in any case
-		}
-		dests, err := m.left.table.dests(ctx, f)
-		if err != nil {
-			return 0, fmt.Errorf("check the virtual servers of mode ipvs: %w", err)
-		}
-		for _, d := range dests {
-			conns[f] += d.conns.Active + d.conns.Inactive
-		}
+	keeps := func(f lb.Frontend) bool { return !cut && f.Mark == 0 && f.Proto.Connections() }
+	conns, err := m.left.connsOf(ctx, slices.DeleteFunc(slices.Clone(m.left.servers), func(f lb.Frontend) bool { return !may(f) || !keeps(f) }))
+	if err != nil {
+		return 0, fmt.Errorf("check the virtual servers of mode ipvs: %w", err)
 	}
 	var ops []lb.Op
 	for _, f := range m.left.servers {
-		if may(f) && (cut || conns[f] == 0 || f.Mark != 0 || !f.Proto.Connections()) {
+		if may(f) && (!keeps(f) || conns[f] == 0) {
 			ops = append(ops, lb.Op{Verb: lb.Delete, Object: lb.VirtualServer{Frontend: f}})
 		}
 	}
@@ -129,6 +124,41 @@ func (m *ruleMode) forgetIPVS(ctx context.Context, may func(lb.Frontend) bool, c
 	}
 	failed = append(failed, m.dropUDP(ctx, m.left.udp))
 	return len(stay), errors.Join(failed...)
+}
+
+// connsOf returns the numbers of connections of virtual servers.
+func (l *leftIPVS) connsOf(ctx context.Context, servers []lb.Frontend) (map[lb.Frontend]uint32, error) {
+	if len(servers) == 0 {
+		return nil, nil
+	}
+	file, err := os.Open(procNet + "ip_vs")
+	if err != nil {
+		return l.countedConns(ctx, strings.NewReader(""), servers)
+	}
+	defer file.Close()
+	return l.countedConns(ctx, file, servers)
+}
+
+// countedConns reads the numbers of all virtual servers from /proc/net/ip_vs. It asks the kernel for each one that the file
+// lacks: it may skip some while others are deleted.
+func (l *leftIPVS) countedConns(ctx context.Context, file io.Reader, servers []lb.Frontend) (map[lb.Frontend]uint32, error) {
+	conns := map[lb.Frontend]uint32{}
+	if err := parseIPVS(file, l.table.marked, func(d dest) { conns[d.Frontend] += d.conns.Active + d.conns.Inactive }); err != nil {
+		clear(conns)
+	}
+	for _, f := range servers {
+		if _, counted := conns[f]; counted {
+			continue
+		}
+		dests, err := l.table.dests(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range dests {
+			conns[f] += d.conns.Active + d.conns.Inactive
+		}
+	}
+	return conns, nil
 }
 
 // endIPVS removes the rules for connections of IPVS.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"weir/cmd/weirlab/fuzzing"
 	"weir/lb"
@@ -50,6 +51,34 @@ func TestParseIPVS(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got, compareNetip, cmp.AllowUnexported(dest{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// One read counts the connections of all virtual servers. Those that it lacks, or all if it can't be read, are asked for.
+func TestConnectionsAreCountedByOneRead(t *testing.T) {
+	t.Parallel()
+	tcp, ops, lacking := frontend("192.0.2.1:80", lb.TCP), frontend("192.0.2.3:21", lb.TCP), frontend("192.0.2.9:80", lb.TCP)
+	for _, tt := range []struct {
+		name, file string
+		servers    []lb.Frontend
+		conns      uint32 // of tcp
+		asked      int
+	}{
+		{"all are in the file", procIPVS, []lb.Frontend{tcp, ops}, 15, 0},
+		{"one is not", procIPVS, []lb.Frontend{tcp, lacking, ops}, 15, 1},
+		{"no file", "", []lb.Frontend{tcp, lacking, ops}, 0, 3},
+		{"not understood", procIPVS + "  -> 0A000009:0015      Route   many   0          0\n", []lb.Frontend{tcp, ops}, 0, 2},
+	} {
+		asked := 0
+		ipvs, _ := playedConn(&played{kernel: func(m message) []byte {
+			asked++
+			return reply(m, unix.NLMSG_DONE, 0, 0, 0, 0)
+		}})
+		left := leftIPVS{table: newTable(ipvs, 1, marking{})}
+		got, err := left.countedConns(t.Context(), strings.NewReader(tt.file), tt.servers)
+		if err != nil || got[tcp] != tt.conns || got[ops] != 0 || asked != tt.asked {
+			t.Errorf("%s: %v, %v; asked for %d, want %d", tt.name, got, err, asked, tt.asked)
+		}
 	}
 }
 
