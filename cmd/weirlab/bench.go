@@ -176,6 +176,7 @@ func (b *bench) run(ctx context.Context, out, progress io.Writer) error {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
+	b.table.growth()
 	if b.write != "" {
 		where, err := circumstances(ctx, b.box)
 		if err == nil {

@@ -30,6 +30,7 @@ func (b clusterBench) cluster(ctx context.Context) error {
 		if ours[n], err = b.visit(ctx, weir, n, b.changesOfWeir, n >= many); err != nil {
 			return err
 		}
+		b.growth(ours[n], n >= many)
 		changes := b.changesOfKubeProxy
 		switch {
 		case n > many:
@@ -58,6 +59,19 @@ func (b clusterBench) cluster(ctx context.Context) error {
 		b.changeLines(ours[most], theirs[many])
 	}
 	return nil
+}
+
+// growth records the figures of a node of a cluster. With few Services only changes are about their number.
+func (b clusterBench) growth(s stay, rested bool) {
+	b.table.point("cluster: endpoint changed, reached", "s", s.services, median(s.delays).Seconds())
+	if !rested {
+		return
+	}
+	b.table.point("cluster: start until complete", "s", s.services, s.all.Seconds())
+	b.table.point("cluster: memory when complete", "MiB", s.services, float64(s.used.rss))
+	b.table.point("cluster: restart, to READY", "s", s.services, s.again.total.Seconds())
+	b.table.point("cluster: processor time, 30 s idle", "s", s.services, s.idle.cpu.Seconds()*30/b.restTime.Seconds())
+	b.table.point("cluster: scrape", "s", s.services, s.idle.scrape.Seconds())
 }
 
 // stay is what was measured of an engine in a room.

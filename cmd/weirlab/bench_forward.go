@@ -57,6 +57,7 @@ func (b *forwardBench) forward(ctx context.Context) error {
 				return fmt.Errorf("%s, %d services, ipvsadm: %w", method.name, n, err)
 			}
 			b.lines(method, n, weir, ipvsadm)
+			b.table.point("ipvs, "+method.name+": new connection", "s", n, 1/weir.connect.rate())
 			ours[method.name] = weir
 		}
 		b.downloads(n, ours)

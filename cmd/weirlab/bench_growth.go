@@ -56,6 +56,44 @@ func (s series) exponent() (e, c float64) {
 	return e, math.Exp((y - e*x) / n)
 }
 
+// lastSlope is the exponent between the largest number of services and the one before, which are from and to. The start of
+// a process counts least there. Of several points with one number it takes the geometric mean.
+func (s series) lastSlope() (e float64, from, to int) {
+	mean := func(services int) float64 {
+		var sum, n float64
+		for _, p := range s.points {
+			if p.services == services {
+				sum, n = sum+math.Log(p.value), n+1
+			}
+		}
+		return sum / n
+	}
+	to = s.points[len(s.points)-1].services
+	for _, p := range s.points {
+		if p.services < to {
+			from = p.services
+		}
+	}
+	return (mean(to) - mean(from)) / math.Log(float64(to)/float64(from)), from, to
+}
+
+// growth adds a line for each figure of the plot.
+func (t *table) growth() {
+	all := seriesOf(t.points)
+	if len(all) == 0 {
+		return
+	}
+	t.line("growth with the number of services n; exponents of two sizes are rough")
+	for _, s := range all {
+		e, _ := s.exponent()
+		last, from, to := s.lastSlope()
+		t.add(figure{
+			what: s.what, ours: fmt.Sprintf("n^%.2f", e),
+			peer: fmt.Sprintf("from %s to %s", count(from), count(to)), their: fmt.Sprintf("n^%.2f", last),
+		})
+	}
+}
+
 // The plot: a panel for each figure, three in a row.
 const (
 	panelWidth, panelHeight = 310, 220
@@ -101,8 +139,9 @@ func (s series) draw(b *strings.Builder, x, y int) {
 		return left + plotWidth*h.part(services), top + plotHeight*(1-v.part(value))
 	}
 	e, c := s.exponent()
-	fmt.Fprintf(b, "<text class=\"name\" x=\"%d\" y=\"%d\">%s</text>\n<text class=\"dim\" x=\"%d\" y=\"%d\">grows as n^%.2f</text>\n",
-		x+marginLeft, y+18, html.EscapeString(s.what), x+marginLeft, y+34, e)
+	slope, _, _ := s.lastSlope()
+	fmt.Fprintf(b, "<text class=\"name\" x=\"%d\" y=\"%d\">%s</text>\n<text class=\"dim\" x=\"%d\" y=\"%d\">grows as n^%.2f; last interval: n^%.2f</text>\n",
+		x+marginLeft, y+18, html.EscapeString(s.what), x+marginLeft, y+34, e, slope)
 	for d := v.from; d <= v.till(); d++ {
 		_, ty := at(1, math.Pow(10, d))
 		fmt.Fprintf(b, "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/><text class=\"dim\" text-anchor=\"end\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",

@@ -229,6 +229,7 @@ func (r *room) idle(ctx context.Context, n int) error {
 	}
 	r.table.idle(count(n), r.restTime, got)
 	r.table.point("processor time, 30 s idle", "s", n, got.cpu.Seconds()*30/r.restTime.Seconds())
+	r.table.point("scrape", "s", n, got.scrape.Seconds())
 	r.table.point("memory, idle after audits", "MiB", n, float64(got.then.rss))
 	r.table.memory(fmt.Sprintf("%s: memory then", count(n)), got.then.rss, "weir with 10 services", r.least.rss)
 	r.table.memory("  of that not of the program's file", got.then.own, "weir with 10 services", r.least.own)

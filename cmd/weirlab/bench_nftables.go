@@ -45,6 +45,10 @@ func (b nftBench) tables(ctx context.Context) error {
 			return err
 		}
 		b.lines(n, ours, proxy.name, theirs)
+		b.table.point("nftables: start until complete", "s", n, ours.all.Seconds())
+		b.table.point("nftables: memory when complete", "MiB", n, float64(ours.used.rss))
+		b.table.point("nftables: endpoint changed, reached", "s", n, median(ours.delays).Seconds())
+		b.table.point("nftables: new connection", "s", n, ours.connect.median.Seconds())
 	}
 	return nil
 }

@@ -41,6 +41,9 @@ func (b nodePortBench) nodePorts(ctx context.Context) error {
 				return fmt.Errorf("%s, %d Services: %w", e.name, n, err)
 			}
 			gates[e.name][n] = g
+			if e.name != proxy.name {
+				b.table.point(e.name+": new connection to a NodePort", "s", n, g.connect.median.Seconds())
+			}
 		}
 	}
 	for _, e := range []engine{weir, dnat} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,37 @@ func TestGrowthPlot(t *testing.T) {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the plot lacks %q", want)
 		}
+	}
+}
+
+// The start of a process, which is the same for all, hides the growth of a large box from the fitted exponent.
+func TestLastSlopeIsThatOfTheLargestSizes(t *testing.T) {
+	var out strings.Builder
+	b := table{out: &out}
+	for _, p := range []struct {
+		services int
+		value    float64
+	}{{10_000, 1}, {100, 0.3}, {100_000, 8}, {1000, 0.3}, {100_000, 12.5}} {
+		b.point("restart", "s", p.services, p.value)
+	}
+	s := seriesOf(b.points)[0]
+	slope, from, to := s.lastSlope()
+	if math.Abs(slope-1) > 1e-9 || from != 10_000 || to != 100_000 {
+		t.Errorf("n^%v from %d to %d, want n^1 from 10000 to 100000", slope, from, to)
+	}
+	if e, _ := s.exponent(); e > 0.7 {
+		t.Errorf("fitted: n^%v, which is no lower", e)
+	}
+	if svg := growthPlot(b.points); !strings.Contains(svg, "; last interval: n^1.00<") {
+		t.Errorf("the legend lacks the slope:\n%s", svg)
+	}
+	b.growth()
+	if lines := strings.Split(out.String(), "\n"); len(lines) != 3 || !regexp.MustCompile(`^  restart +n\^0\.\d\d +from 10,000 to 100,000 +n\^1\.00$`).MatchString(lines[1]) {
+		t.Errorf("the table:\n%s", &out)
+	}
+	empty := table{out: &out}
+	if empty.growth(); strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("without figures:\n%s", &out)
 	}
 }
 

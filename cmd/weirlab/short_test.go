@@ -71,7 +71,8 @@ func TestBenchShort(t *testing.T) {
 	mustMatch(t, out, `weir, client masqueraded`, `20 x 1, tunnel: connections per second`, `20 x 1, direct: bytes through the box`,
 		`20 x 10, VIPs by one route`, `20: up, by its check .*\n.* messages; programs run: 0\n`, `20: audit`,
 		`10: endpoint changed until reached`, `20 x 10: started again, to READY .*\n +writes +0 `, `20 x 10: processor time of an idle 1s .*reads`,
-		`20: endpoint changed until reached`, `20: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `20 x 10, nftables: rules`, `50 addresses given`, `100 routes announced until in the router`, `200 connections, 4 backends replaced: slowest pass`)
+		`20: endpoint changed until reached`, `20: endpoint changed while audits run`, `15 NodePorts x 10: rules`, `20 x 10, nftables: rules`, `50 addresses given`, `100 routes announced until in the router`, `200 connections, 4 backends replaced: slowest pass`,
+		`\n  scrape +n\^\S+ +from 10 to 20 +n\^`, `\n  cluster: scrape +n\^`)
 }
 
 // TestConformanceShort goes through the code of make conformance, with a few checks of kube-proxy.
