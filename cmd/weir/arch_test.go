@@ -82,6 +82,7 @@ var mayImport = map[string][]string{
 	"weir/cmd/weirlab/internal/inside":      {"weir/cmd/weirlab/internal/agent"},
 	"weir/cmd/weirlab/internal/first":       {"weir/cmd/weirlab/internal/inside"},
 	"weir/cmd/weirlab/internal/kubectl":     {},
+	"weir/cmd/weirlab/internal/reads":       {},
 	"weir/cmd/weirlab/lab":                  {"weir/cmd/weirlab/internal/agent", "weir/cmd/weirlab/internal/inside"},
 	"weir/cmd/weirlab/internal/props":       {},
 	"weir/cmd/weirlab/internal/known":       {},

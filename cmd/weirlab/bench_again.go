@@ -153,7 +153,7 @@ type idleness struct {
 	then   usage
 	audits int
 	scrape time.Duration // the shortest
-	reads  time.Duration // the system time in which other programs read the same of the kernel as often
+	reads  time.Duration // the system time in which one process reads the same of the kernel as often
 }
 
 // idles takes the processor time of a process that has nothing to do.
@@ -170,8 +170,13 @@ func (r *room) idles(ctx context.Context) (time.Duration, usage, error) {
 }
 
 // idlesAfterScrapes has a weir with the default sync_period, just started, do nothing but its audits after scrapes.
-// Beside it is the system time in which other programs read the same of the kernel as often: no audit can take less.
+// Beside it is the system time in which one process reads the same of the kernel as often, and nothing else: no audit can
+// take less.
 func (r rerun) idlesAfterScrapes(ctx context.Context) (got idleness, err error) {
+	floor, err := lab.Binary("weir/cmd/weirlab/internal/reads")
+	if err != nil {
+		return got, err
+	}
 	got.scrape = longEnough
 	for range 3 {
 		took, err := r.timed(ctx, "curl -sSf http://"+metricsAddr+"/metrics > /dev/null")
@@ -190,7 +195,7 @@ func (r rerun) idlesAfterScrapes(ctx context.Context) (got idleness, err error) 
 	got.audits = max(1, int(r.restTime/syncPeriod))
 	var out string
 	reading, err := starved(r.box, func() (err error) {
-		out, err = r.sh(ctx, fmt.Sprintf("bash -c 'TIMEFORMAT=%%S; time for i in $(seq %d); do cat /proc/net/ip_vs; ipset save; ip addr; done >/dev/null' 2>&1", got.audits))
+		out, err = r.sh(ctx, fmt.Sprintf("%s %d", floor, got.audits))
 		return err
 	})
 	if err != nil {
