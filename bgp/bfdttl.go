@@ -2,8 +2,11 @@ package bgp
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +20,78 @@ import (
 //
 // GoBGP logs that it listens after it has bound the socket and before it reads. The filter
 // is attached at that moment (logHandler).
+//
+// BFD without the filter would let hosts beyond the link end sessions. So GoBGP has no BFD
+// sessions while the filter can't be installed. The BGP sessions stay, and Status has the
+// reason. A probe finds most causes before GoBGP listens. After any other failure, packets
+// are accepted for the milliseconds until the next poll.
+
+// ttlFilter is the state of the filter on GoBGP's listener.
+type ttlFilter struct {
+	attach     func() error // to the listener
+	probe      func() error // reports whether attach can work
+	retryAfter time.Duration
+
+	mu     sync.Mutex
+	err    error // the reason why GoBGP must have no BFD sessions
+	failed time.Time
+}
+
+// ttlRetryAfter is the pause before BFD is tried another time without the filter.
+const ttlRetryAfter = time.Minute
+
+func (f *ttlFilter) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err, f.failed = err, time.Now()
+}
+
+func (f *ttlFilter) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// retry probes whether the filter works now.
+func (f *ttlFilter) retry() {
+	err := f.probe()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err, f.failed = err, time.Now()
+}
+
+// retryIfDue is retry after the pause that follows a failure.
+func (f *ttlFilter) retryIfDue(now time.Time) {
+	f.mu.Lock()
+	due := f.err != nil && now.Sub(f.failed) >= f.retryAfter
+	f.mu.Unlock()
+	if due {
+		f.retry()
+	}
+}
+
+// problem returns the problem of a peer with BFD.
+func (f *ttlFilter) problem() string {
+	if err := f.failure(); err != nil {
+		return fmt.Sprintf("BFD is switched off, because its TTL filter can't be installed: %v", err)
+	}
+	return ""
+}
+
+// probeBFDTTL reports whether a socket can have the filter, and whether this process can
+// find its sockets.
+func probeBFDTTL() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open a socket: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := bfd.AttachTTLFilter(fd, bfd.LinkTTL); err != nil {
+		return err
+	}
+	_, err = os.Stat("/proc/self/fd/" + strconv.Itoa(fd))
+	return err
+}
 
 // checkBFDTTL attaches the filter to each BFD listener of this process, and drops the
 // packets that a listener has queued before. The caller must know that no listener closes

@@ -43,6 +43,7 @@ type peering struct {
 	missing map[string]bool // peers that it refused
 	pending pending
 	sources map[string]netip.Addr // of BFD sessions, by peer
+	bfdOff  bool                  // peers are without BFD, because its filter is missing
 }
 
 // nextHopTable has the next hops of each peer.
@@ -115,7 +116,8 @@ func (e *engine) start(cfg Config) error {
 	e.gobgp = server.NewBgpServer(server.LoggerOption(slog.New(handler), nil))
 	go e.gobgp.Serve()
 	e.next.hops, e.next.refused = map[string]hops{}, map[string]bool{}
-	e.known = peering{missing: map[string]bool{}, sources: map[string]netip.Addr{}}
+	e.sessions.filter.retry()
+	e.known = peering{missing: map[string]bool{}, sources: map[string]netip.Addr{}, bfdOff: e.sessions.filter.failure() != nil}
 	e.table.classes, e.table.policies, e.table.has = map[string]*class{}, map[string]bool{}, map[netip.Prefix]*class{}
 	e.peers = nil
 

@@ -13,7 +13,7 @@ import (
 // NOTIFICATIONs, and connection errors. They go to sessions, which logs one line for each
 // change of a session. Of the rest, warnings are logged as debug and errors as warnings,
 // each line once a minute at most. The start of the BFD listener is an event too
-// (checkBFDTTL).
+// (ttlFilter).
 type logHandler struct {
 	log      *slog.Logger
 	sessions *sessions
@@ -49,8 +49,10 @@ func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	case strings.HasPrefix(r.Message, msgMalformed):
 		l.sessions.malformed(l.peer, text(r, "Error"))
 	case r.Message == msgBFDListens:
-		if err := checkBFDTTL(); err != nil {
-			l.log.ErrorContext(ctx, "BFD TTL check not installed", "error", err)
+		if err := l.sessions.filter.attach(); err != nil {
+			l.log.ErrorContext(ctx, "BFD switched off", "error", err)
+			l.sessions.filter.fail(err)
+			l.sessions.changed() // a poll takes BFD off all peers
 		}
 	case r.Level >= slog.LevelInfo:
 		l.forward(ctx, r)

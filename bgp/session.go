@@ -20,6 +20,7 @@ type sessions struct {
 	// recreateAfter is how long a session must have lasted for GoBGP's peer to be created
 	// again when it is lost. GoBGP itself retries shorter ones, with a longer pause.
 	recreateAfter time.Duration
+	filter        ttlFilter
 
 	mu       sync.Mutex
 	number   uint64 // of the present GoBGP, the only one that counts: events and lines of a stopped one are ignored

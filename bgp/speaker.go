@@ -86,6 +86,7 @@ func newSpeaker(log *slog.Logger) *Speaker {
 		done:   make(chan struct{}),
 	}
 	s.sessions = &sessions{log: log, changed: func() { poke(s.polled) }, recreateAfter: recreateAfter, sessions: map[netip.Addr]*session{}}
+	s.sessions.filter.attach, s.sessions.filter.probe, s.sessions.filter.retryAfter = checkBFDTTL, probeBFDTTL, ttlRetryAfter
 	return s
 }
 
@@ -269,6 +270,9 @@ func (s *Speaker) Status() Status {
 		if p := &out.Peers[i]; p.State == Established {
 			sessions[p.Name] = append(sessions[p.Name], p)
 			p.Problem = now.hops[p.Name].problem(p.Families)
+			if p.BFD.Enabled && p.Problem == "" {
+				p.Problem = s.sessions.filter.problem()
+			}
 		}
 	}
 	for prefix, c := range now.has {
