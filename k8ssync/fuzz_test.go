@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"weir/cmd/weirlab/fuzzing"
+	"weir/k8ssync/ipam"
 	"weir/lb"
 )
 
@@ -44,6 +45,7 @@ nodes: [null]`,
 		}
 		for how := range byte(4) {
 			f.Add(data, how|byte(i)<<2)
+			f.Add(data, how|8)
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, how byte) {
@@ -71,6 +73,15 @@ nodes: [null]`,
 		}
 		if how&4 != 0 {
 			cfg.LoadBalancerRanges = prefixes("198.51.100.0/24", "2001:db8::/32")
+		}
+		if how&8 != 0 {
+			cfg.ServiceCIDRs = prefixes("172.30.0.0/16")
+			cfg.Refused = Refused{
+				Peers:    map[netip.Addr]string{netip.MustParseAddr("10.0.0.1"): "the API server of cluster stage"},
+				Backends: map[netip.Addr]string{netip.MustParseAddr("203.0.113.5"): "a backend of static/web"},
+				Ranges:   []Range{{netip.MustParsePrefix("10.64.0.0/12"), "pods of cluster stage"}},
+			}
+			cfg.Provided = Provided{Class: "weir/lb", DefaultClass: true, Ranges: []ipam.Range{mustRange("198.51.100.8-198.51.100.9")}}
 		}
 		lawful(t, apis{cfg, in.Service, in.Slices, in.Nodes, in.Others, "192.0.2.1"})
 	})

@@ -28,9 +28,8 @@ type apis struct {
 	HostAddr string            // of the box
 }
 
-// lawful reads and translates objects and holds what must be true of any.
-func lawful(t testing.TB, in apis) (lb.Service, bool) {
-	t.Helper()
+// read returns the objects as the box reads them.
+func (in apis) read() (*service, []*slice, *env) {
 	env := newEnv(in.Config)
 	var nodes []node
 	for _, n := range in.Nodes {
@@ -48,10 +47,17 @@ func lawful(t testing.TB, in apis) (lb.Service, bool) {
 		one := readSlice(s)
 		from = append(from, &one)
 	}
-	got, ok := translate(&svc, from, env)
+	return &svc, from, env
+}
+
+// lawful reads and translates objects and holds what must be true of any.
+func lawful(t testing.TB, in apis) (lb.Service, bool) {
+	t.Helper()
+	svc, from, env := in.read()
+	got, ok := translate(svc, from, env)
 	again := slices.Clone(from)
 	slices.Reverse(again)
-	other, okOther := translate(&svc, again, env)
+	other, okOther := translate(svc, again, env)
 	if d := cmp.Diff(got, other, exact); d != "" || ok != okOther {
 		t.Errorf("the order of the slices counts (-one +other):\n%s", d)
 	}
@@ -59,10 +65,14 @@ func lawful(t testing.TB, in apis) (lb.Service, bool) {
 		return got, ok
 	}
 	valid(t, got)
-	vipsAllowed(t, got, &svc, env)
+	vipsAllowed(t, got, svc, env)
 	backendsKnown(t, got, from, env)
 	backendsAllowed(t, got, env)
+	refusedAbsent(t, got, env)
+	poolsServed(t, svc, env)
 	planned(t, got, in.HostAddr)
+	refusalOnlyRemoves(t, in, got)
+	noiseChangesNothing(t, in, got)
 	return got, ok
 }
 
@@ -122,7 +132,9 @@ func backendsAllowed(t testing.TB, s lb.Service, env *env) {
 		nodes = slices.Concat(nodes, n.InternalIPs, n.ExternalIPs)
 	}
 	// An address in the pod range of another Node is no Node's.
-	nodes = slices.DeleteFunc(nodes, func(a netip.Addr) bool { return slices.ContainsFunc(pods[len(cfg.PodCIDRs):], containing(a)) })
+	nodes = slices.DeleteFunc(nodes, func(a netip.Addr) bool {
+		return slices.ContainsFunc(pods[len(cfg.PodCIDRs):], containing(a)) || slices.ContainsFunc(cfg.ServiceCIDRs, containing(a))
+	})
 	for _, p := range s.Ports {
 		for _, b := range p.Backends {
 			a := b.Addr.Addr()
@@ -166,10 +178,7 @@ func vipsAllowed(t testing.TB, s lb.Service, svc *service, env *env) {
 				t.Errorf("external IP %+v", v)
 			}
 		case lb.LoadBalancer:
-			ranges := env.cfg.LoadBalancerRanges
-			if !slices.Contains(svc.Ingress, a) || (len(ranges) > 0 || !env.onNode()) && !within(ranges, a) || env.clusterIPs[a] > 0 {
-				t.Errorf("ingress %+v", v)
-			}
+			loadBalancerAllowed(t, v, svc, env)
 		}
 	}
 }
@@ -299,6 +308,9 @@ func maybe[T any](d dice, v T) *T {
 func (d dice) service() *corev1.Service {
 	s := &corev1.Service{}
 	s.Namespace, s.Name = pick(d, "shop", "default"), pick(d, "web", "x")
+	if d.chance(3) {
+		s.Namespace, s.Name = "default", "kubernetes"
+	}
 	if d.chance(80) {
 		s.CreationTimestamp = metav1.NewTime(made.Add(time.Duration(d.IntN(5)) * time.Hour))
 	}
@@ -323,8 +335,15 @@ func (d dice) service() *corev1.Service {
 		}),
 	}
 	s.Status.LoadBalancer.Ingress = some(d, 4, func() corev1.LoadBalancerIngress {
-		return corev1.LoadBalancerIngress{IP: d.addr(), IPMode: maybe(d, pick(d, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy, "x"))}
+		ip := d.addr()
+		if d.chance(50) {
+			ip = pick(d, "198.51.100.7", "198.51.100.8", "203.0.113.5", "2001:db8:7::7")
+		}
+		return corev1.LoadBalancerIngress{IP: ip, IPMode: maybe(d, pick(d, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy, "x"))}
 	})
+	if d.chance(30) {
+		s.Status.Conditions = []metav1.Condition{{Type: DefaultAnnotationPrefix + conditionName, Status: metav1.ConditionTrue, Reason: "Assigned"}}
+	}
 	return s
 }
 
@@ -387,11 +406,22 @@ func (d dice) config() *Config {
 	}
 	c.ExternalIPRanges = prefixes("0.0.0.0/0", "::/0")
 	c.Annotations = Annotations()
+	if d.chance(40) {
+		c.ServiceCIDRs = some(d, 2, func() netip.Prefix {
+			return netip.MustParsePrefix(pick(d, "172.30.0.0/16", "fd30::/16", "203.0.113.6/32", "198.51.100.0/24", "10.180.2.0/24"))
+		})
+	}
+	if d.chance(60) {
+		c.Refused = d.refused()
+	}
+	if d.chance(70) {
+		c.Provided = d.provided()
+	}
 	return c
 }
 
 func TestLawsOfTranslation(t *testing.T) {
-	served, backends := uint64(0), 0
+	served, backends, refused, provided := uint64(0), 0, 0, 0
 	n := histories.Times(1000)
 	for seed := range n {
 		d := dice{rand.New(rand.NewPCG(seed, 3))}
@@ -399,6 +429,12 @@ func TestLawsOfTranslation(t *testing.T) {
 		got, ok := lawful(t, in)
 		if t.Failed() {
 			t.Fatalf("seed %d:\n%s", seed, shown(got))
+		}
+		refused += refusals(in)
+		for _, v := range got.VIPs {
+			if v.Kind == lb.LoadBalancer && in.Config.Provided.contains(v.Addr) {
+				provided++
+			}
 		}
 		if ok && len(got.VIPs) > 0 {
 			served++
@@ -410,7 +446,10 @@ func TestLawsOfTranslation(t *testing.T) {
 	if served < n/4 || uint64(backends) < n/10 {
 		t.Errorf("only %d Services of %d with %d backends: the dice make too much nonsense to show anything", served, n, backends)
 	}
-	t.Logf("%d Services served with %d backends", served, backends)
+	if uint64(refused) < n/40 || uint64(provided) < n/200 { //nolint:gosec // counts
+		t.Errorf("only %d VIPs and endpoints of %d Services are refused, and %d VIPs are of pools", refused, n, provided)
+	}
+	t.Logf("%d Services served with %d backends; %d VIPs and endpoints refused, %d VIPs of pools", served, backends, refused, provided)
 }
 
 func TestLawsHoldForEmptyInput(t *testing.T) {
