@@ -54,10 +54,10 @@ func (m *member) id(k key) lb.ServiceID {
 	return lb.ServiceID{Source: m.name, Namespace: k.Namespace, Name: k.Name}
 }
 
-// own returns the holder of the addresses of Nodes, and of servers that the box needs.
-func (m *member) own() lb.ServiceID {
-	return m.id(key{Name: "a Node, or a server that this box needs"})
-}
+// nodes and servers return the holders of the addresses of Nodes, and of servers that the box needs.
+func (m *member) nodes() lb.ServiceID { return m.id(key{Name: "a Node"}) }
+
+func (m *member) servers() lb.ServiceID { return m.id(key{Name: "a server that this box needs"}) }
 
 // conditionType returns the type of weir's condition in statuses of the cluster.
 func (m *member) conditionType() string { return m.cluster.cfg.prefix() + conditionName }

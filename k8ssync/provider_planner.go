@@ -56,7 +56,8 @@ func (p planner) gather(ctx context.Context) {
 
 // forget drops a cluster that is no longer followed. Its claims stay.
 func (p planner) forget(m *member) {
-	p.alloc.Delete(m.own())
+	p.alloc.Delete(m.nodes())
+	p.alloc.Delete(m.servers())
 	for k := range m.services {
 		p.alloc.Delete(m.id(k))
 	}
@@ -139,12 +140,20 @@ func (p planner) receive(m *member) {
 
 // exclude records the addresses of a cluster's Nodes, and those of servers that the box
 // needs: they count as taken. p.mu is held.
-func (p planner) exclude(m *member, addrs []netip.Addr) {
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	if !slices.Equal(addrs, m.excluded) {
-		m.excluded = addrs
-		p.updated.Store(true)
-		p.alloc.Put(ipam.Request{ID: m.own(), Foreign: true, Status: addrs})
+func (p planner) exclude(m *member, addrs excluded) {
+	record := func(id lb.ServiceID, was, now []netip.Addr, hosts bool) {
+		slices.SortFunc(now, netip.Addr.Compare)
+		if !slices.Equal(was, now) {
+			p.updated.Store(true)
+			p.alloc.Put(ipam.Request{ID: id, Foreign: true, Hosts: hosts, Status: now})
+		}
+	}
+	record(m.nodes(), m.excluded.nodes, addrs.nodes, true)
+	record(m.servers(), m.excluded.servers, addrs.servers, false)
+	m.excluded = addrs
+	if odd := p.cfg.IPAM.Uncounted(m.name, addrs.nodes); len(odd) > 0 && !m.warned {
+		m.warned = true // once: a kubelet writes them
+		p.log.Warn("Node address ignored", "reason", "it is in a pool for other clusters", "cluster", m.name, "address", odd[0], "addresses", len(odd))
 	}
 }
 

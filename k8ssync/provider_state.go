@@ -80,7 +80,8 @@ type member struct {
 	// known is that its Services were reported, from the file at least; live that they
 	// are the API server's; synced that no deletion is in doubt.
 	known, live, synced bool
-	excluded            []netip.Addr
+	excluded            excluded
+	warned              bool // about Nodes in pools for other clusters
 }
 
 // memberServices are the Services of a member, and the statuses that they must have. It is

@@ -235,8 +235,25 @@ func TestAddressesOfNodesAreNotAssigned(t *testing.T) {
 	has(t, s, "web", "192.0.2.1", "Assigned")
 	s.edit("web", func(v *corev1.Service) { v.Spec.LoadBalancerIP = "192.0.2.0" })
 	has(t, s, "web", "192.0.2.1", "AddressInUse")
-	if _, c := s.statusOf("web"); !strings.Contains(c.Message, "prod/a Node, or a server that this box needs") {
+	if _, c := s.statusOf("web"); !strings.Contains(c.Message, "192.0.2.0 is the address of a Node of cluster prod") {
 		t.Error(c.Message)
+	}
+}
+
+// A kubelet lists any addresses as its own. In a pool for other clusters they stay available.
+func TestANodeExcludesAddressesOnlyFromPoolsForItsCluster(t *testing.T) {
+	home, stage := newAPIServer(t), newAPIServer(t)
+	home.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil))
+	stage.put(testNode("n2", "192.0.2.0"), testNode("n3", "198.51.100.0"))
+	private, common := pool("a", "192.0.2.0/30"), pool("b", "198.51.100.0/30")
+	private.Clusters = []string{"prod"}
+	p := newBox(t, providerConfig("box1", private, common), map[string]*apiServer{"prod": home, "stage": stage})
+	surely(t, "it is taken in the common pool", func() bool { return p.Status().Usage.Pools[1].Taken == 1 })
+	has(t, home, "web", "192.0.2.0", "Assigned")
+	home.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/pool": "b"} })
+	has(t, home, "web", "198.51.100.1", "Assigned")
+	if n := p.Status().Usage.Pools[0].Taken; n != 0 {
+		t.Errorf("%d addresses are taken in the pool for prod", n)
 	}
 }
 

@@ -15,7 +15,13 @@ type subscription struct {
 	whole    bool // changed has all Services
 	live     bool // they are from the API server, not from the snapshot
 	changed  map[key]*service
-	excluded []netip.Addr
+	excluded excluded
+}
+
+// excluded are addresses that no Service may get.
+type excluded struct {
+	nodes   []netip.Addr // of the Nodes of the cluster
+	servers []netip.Addr // that the box needs
 }
 
 // publish queues the changed Services of o, or all.
@@ -44,7 +50,7 @@ func (s *subscription) publish(o *objects, changed map[key]struct{}, whole, live
 
 // exclude replaces the addresses that no Service of the cluster may have: those of Nodes
 // and those that the box needs.
-func (s *subscription) exclude(addrs []netip.Addr) {
+func (s *subscription) exclude(addrs excluded) {
 	s.mu.Lock()
 	s.excluded = addrs
 	s.mu.Unlock()
@@ -52,7 +58,7 @@ func (s *subscription) exclude(addrs []netip.Addr) {
 
 // take returns the changes since the last call; nil is a Service that is gone. If whole,
 // there are no other Services.
-func (s *subscription) take() (changed map[key]*service, whole, live bool, excluded []netip.Addr) {
+func (s *subscription) take() (changed map[key]*service, whole, live bool, excluded excluded) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed, whole = s.changed, s.whole

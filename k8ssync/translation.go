@@ -143,8 +143,10 @@ func (t *translation) begin(o *objects, whole bool) changes {
 	}
 	if sub != nil {
 		if ch.nodes {
-			sub.exclude(slices.Concat(slices.Collect(maps.Keys(t.env.nodeAddrs)), slices.Collect(maps.Keys(t.env.refused.Peers)),
-				slices.Collect(maps.Keys(t.env.refused.Backends))))
+			sub.exclude(excluded{
+				nodes:   slices.Collect(maps.Keys(t.env.nodeAddrs)),
+				servers: slices.Concat(slices.Collect(maps.Keys(t.env.refused.Peers)), slices.Collect(maps.Keys(t.env.refused.Backends))),
+			})
 		}
 		sub.publish(o, ch.touched, whole, o == s.live)
 	}

@@ -110,6 +110,10 @@
 // as long as they are there. If a managed Service already has the same one, it keeps it,
 // with a Note: a removal would only cost its clients the address.
 //
+// The addresses of a cluster's Nodes are taken, too, but each kubelet writes those of its Node. So
+// they are taken only in the pools that admit the cluster. In other pools the operator
+// decides: a pool must not contain hosts.
+//
 // A claim with unreadable holders (made by hand, or by a later version) makes the address
 // taken: an empty Lease weir-192.0.2.9 reserves 192.0.2.9 from all Services.
 //

@@ -150,7 +150,9 @@ func (a *inventory) fewer(p *Pool, f lb.Family, n int) bool {
 		add(x)
 	}
 	for x := range a.listed {
-		add(x)
+		if a.shown(x) {
+			add(x)
+		}
 	}
 	for x := range a.flights {
 		add(x)
@@ -233,7 +235,17 @@ func (a *inventory) taken(s *span, x netip.Addr) bool {
 	if _, flying := a.flights[x]; flying {
 		return true
 	}
-	return a.claims[x] != nil || len(a.listed[x]) > 0 || len(a.reserved[x]) > 0 || s.pool.avoids(s.Range, x)
+	return a.claims[x] != nil || a.shown(x) || len(a.reserved[x]) > 0 || s.pool.avoids(s.Range, x)
+}
+
+// shown reports whether an address of a pool is in the status of a Service, or of a Node that counts.
+func (a *inventory) shown(x netip.Addr) bool {
+	for id := range a.listed[x] {
+		if a.counts(a.requests[id], x, "") {
+			return true
+		}
+	}
+	return false
 }
 
 // lowest returns the lowest free address of a span; invalid is none. Each address is

@@ -103,7 +103,8 @@ func (w *world) allPools() []Pool {
 	two.Sharing.Namespaces = []string{"shop", "else"}
 	three := Pool{Name: "three", Ranges: ranges(w.t, "203.0.113.4/31"), Labels: map[string]string{"tier": "front"}}
 	three.Sharing.Off = true
-	return []Pool{one, two, three}
+	four := Pool{Name: "four", Ranges: ranges(w.t, "198.51.100.8/31"), AutoAssign: true, Clusters: []string{"prod"}}
+	return []Pool{one, two, three, four}
 }
 
 func (w *world) randomID() lb.ServiceID {
@@ -125,8 +126,23 @@ func (w *world) plant() {
 	}
 }
 
+// list makes a kubelet list some addresses as those of its Node.
+func (w *world) list(cluster string) {
+	id := lb.ServiceID{Source: cluster, Name: "a Node"}
+	s := w.services[id]
+	if s == nil {
+		s = &service{planted: true}
+		s.ID, s.Foreign, s.Hosts = id, true, true
+	}
+	s.Status = nil
+	for range w.r.IntN(3) {
+		s.Status = append(s.Status, randomAddr(w))
+	}
+	w.change(s)
+}
+
 func randomAddr(w *world) netip.Addr {
-	all := addrs("192.0.2.0", "192.0.2.1", "192.0.2.2", "198.51.100.1", "198.51.100.2", "203.0.113.4", "203.0.113.9", "2001:db8::1", "2001:db8::11")
+	all := addrs("192.0.2.0", "192.0.2.1", "192.0.2.2", "198.51.100.1", "198.51.100.2", "198.51.100.8", "203.0.113.4", "203.0.113.9", "2001:db8::1", "2001:db8::11")
 	return all[w.r.IntN(len(all))]
 }
 
@@ -160,7 +176,7 @@ func (w *world) request(s *service) {
 	case 0:
 		s.Addrs = []netip.Addr{randomAddr(w)}
 	case 1:
-		s.Pool = []string{"one", "two", "three"}[w.r.IntN(3)]
+		s.Pool = []string{"one", "two", "three", "four"}[w.r.IntN(4)]
 	}
 }
 
@@ -186,6 +202,8 @@ func (w *world) meddle() {
 	id := w.randomID()
 	s := w.services[id]
 	switch n := w.r.IntN(10); {
+	case w.r.IntN(12) == 0:
+		w.list(id.Source)
 	case s == nil:
 		w.change(w.make(id))
 	case n < 3:
@@ -300,14 +318,25 @@ func (w *world) lowestFree(a *Allocator, r *Request, f lb.Family) netip.Addr {
 		for _, s := range p.spans {
 			for x := s.First; lb.FamilyOf(x) == f && s.Contains(x); x = x.Next() {
 				flight, flying := a.flights[x]
-				mine := flying && flight.by == r.ID && a.claims[x] == nil && len(a.listed[x]) == 0
-				if mine || !a.taken(s, x) {
+				free := !flying && len(a.reserved[x]) == 0 && !s.pool.avoids(s.Range, x) || flying && flight.by == r.ID
+				if free && a.claims[x] == nil && !w.listed(a, p.Pool, x) {
 					return x
 				}
 			}
 		}
 	}
 	return netip.Addr{}
+}
+
+// listed reports whether an address of a pool is in a status that counts: a Node's does not if
+// the pool is for other clusters.
+func (w *world) listed(a *Allocator, p *Pool, x netip.Addr) bool {
+	for id := range a.listed[x] {
+		if !a.requests[id].Hosts || len(p.Clusters) == 0 || slices.Contains(p.Clusters, id.Source) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkEnd holds the world at rest against the laws.

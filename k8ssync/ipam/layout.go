@@ -121,6 +121,17 @@ func (l *layout) admits(p *pool, r *Request) bool {
 	return (r.Pool == "" && p.AutoAssign || r.Pool == p.Name) && p.refuses(r) == ""
 }
 
+// counts reports whether an address in the status of a Request is taken from the Services of a
+// cluster. Those of Nodes are in the pools that admit the cluster of the Nodes; outside all
+// pools, only from its own Services.
+func (l *layout) counts(r *Request, x netip.Addr, cluster string) bool {
+	if r == nil || !r.Hosts || r.ID.Source == cluster {
+		return true
+	}
+	p := l.poolOf(x)
+	return p != nil && p.admitsCluster(r.ID.Source)
+}
+
 // outsidePool returns why a Service would not get its address today; empty is that it would.
 // AutoAssign and AvoidFirstLast are no reasons: they are about new addresses.
 func (l *layout) outsidePool(r *Request, x netip.Addr, sharers []Holder) string {

@@ -77,9 +77,11 @@ func (a *inventory) adopt(r *Request, x netip.Addr) (reason string, wait bool) {
 	}
 	for _, id := range sortIDs(a.listed[x]) {
 		switch other := a.requests[id]; {
-		case id == r.ID || !other.before(r):
+		case id == r.ID || !other.before(r) || !a.counts(other, x, r.ID.Source):
+		case other.Hosts:
+			reason = other.place()
 		case other.Foreign:
-			reason = "in the status of " + id.String() + " too, which is older and managed by another controller"
+			reason = other.place() + " too, which is older and managed by another controller"
 		default:
 			return "", true // it claims first
 		}
@@ -296,8 +298,8 @@ func (a *inventory) obtain(r *Request, x netip.Addr) (pending Pending, wait bool
 // status of another one.
 func (a *inventory) unclaimed(r *Request, x netip.Addr) (Pending, bool) {
 	for _, id := range sortIDs(a.listed[x]) {
-		if id != r.ID {
-			return a.refusal(r, x, AddressInUse, "in the status of "+id.String()), false
+		if other := a.requests[id]; id != r.ID && a.counts(other, x, r.ID.Source) {
+			return a.refusal(r, x, AddressInUse, other.place()), false
 		}
 	}
 	return Pending{}, false

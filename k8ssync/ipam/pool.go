@@ -143,10 +143,27 @@ func (p *Pool) has(f lb.Family) bool {
 	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return lb.FamilyOf(r.First) == f })
 }
 
+func (p *Pool) admitsCluster(cluster string) bool {
+	return len(p.Clusters) == 0 || slices.Contains(p.Clusters, cluster)
+}
+
+// Uncounted returns those addresses of the Nodes of a cluster that are in pools for other clusters:
+// they are not taken there.
+func (c Config) Uncounted(cluster string, nodes []netip.Addr) (out []netip.Addr) {
+	for _, p := range c.Pools {
+		for _, x := range nodes {
+			if !p.admitsCluster(cluster) && slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.Contains(x) }) {
+				out = append(out, x)
+			}
+		}
+	}
+	return out
+}
+
 // refuses returns the first limit that excludes a Service; empty is that the pool admits
 // it. The text is for the author of the Service, so it names no other namespace.
 func (p *Pool) refuses(r *Request) string {
-	if len(p.Clusters) > 0 && !slices.Contains(p.Clusters, r.ID.Source) {
+	if !p.admitsCluster(r.ID.Source) {
 		return fmt.Sprintf("pool %q does not admit cluster %s", p.Name, r.ID.Source)
 	}
 	if len(p.Namespaces) > 0 && !slices.Contains(p.Namespaces, r.ID.Namespace) {

@@ -27,6 +27,10 @@ type Request struct {
 	// Foreign is a Service that weir does not manage: it is of another class, or not (or
 	// no longer) of type LoadBalancer. The addresses in its Status are taken.
 	Foreign bool
+	// Hosts are the Nodes of a cluster instead of a Service; Foreign is set, too. Each kubelet
+	// writes their addresses, so they are taken only in pools that admit the cluster, and from
+	// its own Services.
+	Hosts bool
 
 	// Required are the families it must have: all of them, or nothing new. Preferred
 	// are optional; it must have one of them if none is Required.
@@ -205,6 +209,14 @@ func (r *Request) asked(f lb.Family) (netip.Addr, bool) {
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// place returns the place of an address in the status as text.
+func (r *Request) place() string {
+	if r.Hosts {
+		return "the address of a Node of cluster " + r.ID.Source
+	}
+	return "in the status of " + r.ID.String()
 }
 
 // before reports whether a Service is older.

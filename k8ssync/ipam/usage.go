@@ -66,7 +66,7 @@ func (a *Allocator) Usage() Usage {
 		}
 	}
 	for x := range a.listed {
-		if p := pools[a.poolOf(x)]; p != nil && a.claims[x] == nil && len(a.reserved[x]) == 0 {
+		if p := pools[a.poolOf(x)]; p != nil && a.claims[x] == nil && len(a.reserved[x]) == 0 && a.shown(x) {
 			p.Taken++
 		}
 	}
@@ -81,7 +81,7 @@ func (a *Allocator) Usage() Usage {
 		v := pools[p.Pool]
 		for _, s := range p.spans {
 			v.Size = v.Size.plus(s.size())
-			v.Avoided += a.avoided(s)
+			v.Avoided += avoided(&a.inventory, s)
 		}
 		some := v.Used + v.Retained + v.Reserved + v.Taken + v.Avoided
 		v.Free = v.Size.minus(Count{lo: uint64(some)}) //nolint:gosec // a sum of lengths
@@ -91,10 +91,10 @@ func (a *Allocator) Usage() Usage {
 }
 
 // avoided counts the avoided first and last address of a span that are free.
-func (a *inventory) avoided(s *span) int {
+func avoided(a *inventory, s *span) int {
 	n := 0
 	for _, x := range []netip.Addr{s.First, s.Last} {
-		if s.pool.avoids(s.Range, x) && a.claims[x] == nil && len(a.listed[x]) == 0 && len(a.reserved[x]) == 0 {
+		if s.pool.avoids(s.Range, x) && a.claims[x] == nil && !a.shown(x) && len(a.reserved[x]) == 0 {
 			n++
 		}
 	}
