@@ -78,6 +78,9 @@ func followFilter(e *engine) error {
 		return nil
 	}
 	e.known.bfdOff = off
+	if !off {
+		e.log.Info("BFD switched on")
+	}
 	var errs []error
 	for _, p := range e.peers {
 		if !p.BFD.Enabled {

@@ -23,8 +23,9 @@ import (
 //
 // BFD without the filter would let hosts beyond the link end sessions. So GoBGP has no BFD
 // sessions while the filter can't be installed. The BGP sessions stay, and Status has the
-// reason. A probe finds most causes before GoBGP listens. After any other failure, packets
-// are accepted for the milliseconds until the next poll.
+// reason. A probe finds most causes before GoBGP listens, and is repeated. If the listener
+// refuses the filter nevertheless, packets are accepted for the milliseconds until the next
+// poll, and BFD stays off: each try could make the routers end their sessions.
 
 // ttlFilter is the state of the filter on GoBGP's listener.
 type ttlFilter struct {
@@ -35,15 +36,30 @@ type ttlFilter struct {
 	mu     sync.Mutex
 	err    error // the reason why GoBGP must have no BFD sessions
 	failed time.Time
+	final  bool // the listener has refused the filter: no other try before GoBGP is started again
 }
 
-// ttlRetryAfter is the pause before BFD is tried another time without the filter.
-const ttlRetryAfter = time.Minute
+// ttlRetryAfter is the pause before another probe. The filter of the listener is tried
+// attachTries times, while GoBGP waits.
+const (
+	ttlRetryAfter = time.Minute
+	attachTries   = 5
+	attachPause   = 20 * time.Millisecond
+)
 
-func (f *ttlFilter) fail(err error) {
+// install attaches the filter to the listener.
+func (f *ttlFilter) install() error {
+	var err error
+	for range attachTries {
+		if err = f.attach(); err == nil {
+			return nil
+		}
+		time.Sleep(attachPause)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.err, f.failed = err, time.Now()
+	f.err, f.final = err, true
+	return err
 }
 
 func (f *ttlFilter) failure() error {
@@ -57,13 +73,13 @@ func (f *ttlFilter) retry() {
 	err := f.probe()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.err, f.failed = err, time.Now()
+	f.err, f.failed, f.final = err, time.Now(), false
 }
 
 // retryIfDue is retry after the pause that follows a failure.
 func (f *ttlFilter) retryIfDue(now time.Time) {
 	f.mu.Lock()
-	due := f.err != nil && now.Sub(f.failed) >= f.retryAfter
+	due := f.err != nil && !f.final && now.Sub(f.failed) >= f.retryAfter
 	f.mu.Unlock()
 	if due {
 		f.retry()

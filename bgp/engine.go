@@ -117,7 +117,11 @@ func (e *engine) start(cfg Config) error {
 	go e.gobgp.Serve()
 	e.next.hops, e.next.refused = map[string]hops{}, map[string]bool{}
 	e.sessions.filter.retry()
-	e.known = peering{missing: map[string]bool{}, sources: map[string]netip.Addr{}, bfdOff: e.sessions.filter.failure() != nil}
+	noFilter := e.sessions.filter.failure()
+	if noFilter != nil && slices.ContainsFunc(cfg.Peers, func(p Peer) bool { return p.BFD.Enabled }) {
+		e.log.Error("BFD switched off", "error", noFilter)
+	}
+	e.known = peering{missing: map[string]bool{}, sources: map[string]netip.Addr{}, bfdOff: noFilter != nil}
 	e.table.classes, e.table.policies, e.table.has = map[string]*class{}, map[string]bool{}, map[netip.Prefix]*class{}
 	e.peers = nil
 

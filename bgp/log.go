@@ -49,9 +49,8 @@ func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	case strings.HasPrefix(r.Message, msgMalformed):
 		l.sessions.malformed(l.peer, text(r, "Error"))
 	case r.Message == msgBFDListens:
-		if err := l.sessions.filter.attach(); err != nil {
+		if err := l.sessions.filter.install(); err != nil {
 			l.log.ErrorContext(ctx, "BFD switched off", "error", err)
-			l.sessions.filter.fail(err)
 			l.sessions.changed() // a poll takes BFD off all peers
 		}
 	case r.Level >= slog.LevelInfo:
