@@ -27,6 +27,9 @@ import (
 type lister struct {
 	*feed
 	client *client
+	// namespace is that of the feed at the start. The Reflector does not wait for its last list, and
+	// the next lister may have another one.
+	namespace string
 	// listed are the pages of a list that have come so far.
 	listed *pages
 	// doubt is set while the server could not be reached since the last list or watch:
@@ -39,7 +42,7 @@ type lister struct {
 // run watches with one client until ctx ends.
 func (f *feed) run(ctx context.Context, with *client, backoff time.Duration) {
 	f.set(func(s *feedState) { s.client = with })
-	l := &lister{feed: f, client: with, retries: retries{longest: backoff}}
+	l := &lister{feed: f, client: with, namespace: f.namespace, retries: retries{longest: backoff}}
 	cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: l.List, WatchFuncWithContext: l.Watch}, nil, f,
 		cache.ReflectorOptions{
