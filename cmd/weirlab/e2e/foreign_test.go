@@ -92,13 +92,19 @@ func TestForeignObjects(t *testing.T) {
 func foreignObjectsStay(t *testing.T, s *site) {
 	plantForeign(t, s)
 	defer removeForeign(t, s)
+	const visited = "198.51.100.78:80" // a foreign server that clients have a route to
+	s.box.Must(t, "sh", "-ec", "sysctl -qw net.ipv4.ip_forward=1; ip addr add 198.51.100.78/32 dev foreign0; ipvsadm -A -t "+visited+" -s rr; ipvsadm -a -t "+visited+" -r 10.2.0.11:9000 -m")
+	defer func() { s.box.Must(t, "ipvsadm", "-D", "-t", visited) }()
 	before := s.dump(t)
 	exclude := "[kernel]\nsync_period = \"1s\"\nexclude_cidrs = [\"172.31.0.0/16\"]\n"
 	check := func(when string) { t.Helper(); mustKeep(t, when, before, s.dump(t)) }
+	foreign := startStream(t, s.client2, visited)
+	foreign.more(t, 3)
 
 	s.run(t, exclude+service("web", ""))
 	check("start")
 	mustGet(t, s.client1, vip4+":80", 3)
+	own := startStream(t, s.client1, at(vip4, 80), at(vip6, 80))
 	// The foreign server on weir's VIP: weir refuses what is no port of its own on its
 	// VIPs, and this port is not.
 	t.Logf("a foreign port on a VIP of weir's: %s", fate(t.Context(), s.client1, "tcp", vip4+":9999"))
@@ -114,10 +120,13 @@ func foreignObjectsStay(t *testing.T, s *site) {
 	s.start(t)
 	s.auditOnce(t)
 	check("restart")
+	mustHaveLostNothing(t, own)
 	s.reload(t, exclude)
 	check("reload without services")
 	s.stop(t, syscall.SIGKILL)
 	s.box.Must(t, s.weir, "cleanup")
+	foreign.more(t, 3)
+	mustHaveLostNothing(t, foreign)
 	sameState(t, "a whole life and cleanup", before, s.dump(t))
 }
 
