@@ -318,15 +318,47 @@ func reloadPeriod(t *testing.T, s *site) {
 func reloadStorm(t *testing.T, s *site) {
 	s.drained(t, 20*time.Second) // of earlier stories
 	before := s.dump(t)
-	for i := range 15 {
-		s.configure(t, service("web", "")+serves("storm", []string{fmt.Sprintf("192.0.2.%d", 50+i)}, "80:8080", allWebs, `drain_timeout = "0s"`))
-		must(t, s.daemon.Signal(syscall.SIGHUP))
+	asBefore := func(what string) {
+		t.Helper()
+		eventually(t, 15*time.Second, func() error {
+			if now := s.dump(t); now != before {
+				return fmt.Errorf("%s: the state is not what it was:\n%s", what, now)
+			}
+			return nil
+		})
 	}
-	s.reload(t, service("web", ""))
-	eventually(t, 15*time.Second, func() error {
-		if now := s.dump(t); now != before {
-			return fmt.Errorf("the state is not what it was:\n%s", now)
+	good := service("web", "")
+	storm := func(i int) string {
+		return good + serves("storm", []string{fmt.Sprintf("192.0.2.%d", 50+i)}, "80:8080", allWebs, `drain_timeout = "0s"`)
+	}
+	hup := func() { t.Helper(); must(t, s.daemon.Signal(syscall.SIGHUP)) }
+	for i := range 8 {
+		s.configure(t, storm(i))
+		hup()
+	}
+	s.reload(t, good)
+	asBefore("files that were written over")
+
+	for _, end := range []string{"[[serv", "vips = [", `"80:80`} {
+		half, _, _ := strings.Cut(good, end)
+		s.configure(t, half+end)
+		hup()
+		if out := s.tryReload(t); out.Code != 1 {
+			t.Errorf("a file that ends with %q: exit code %d: %s", end, out.Code, out.Stdout)
 		}
-		return nil
-	})
+	}
+	asBefore("halves of a file")
+
+	const swap = "cd /etc/weir && ln -sfn $0 new && mv -T new now && { test -L weir.toml || ln -sf now/weir.toml weir.toml; }"
+	for i := range 8 {
+		folder := fmt.Sprintf("v%d", i)
+		must(t, s.box.WriteFile(within(t, 10*time.Second), "/etc/weir/"+folder+"/weir.toml", s.complete(storm(i)), 0o644))
+		s.box.Must(t, "sh", "-c", swap, folder)
+		hup()
+	}
+	s.box.Must(t, s.weir, "reload")
+	mustGet(t, s.client2, "192.0.2.57:80", 2) // the last of them
+	s.box.Must(t, "sh", "-c", "cd /etc/weir && rm -r weir.toml now v[0-9]")
+	s.reload(t, good)
+	asBefore("a link that was swapped")
 }

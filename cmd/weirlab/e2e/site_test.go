@@ -52,17 +52,22 @@ func within(t testing.TB, d time.Duration) context.Context {
 
 const configFile = "/etc/weir/weir.toml"
 
-// configure writes the configuration. Audits are as frequent as a test's
-// patience wants, unless another interval is given.
+// configure writes the configuration.
 func (s *site) configure(t testing.TB, toml string) {
 	t.Helper()
+	must(t, s.box.WriteFile(within(t, 10*time.Second), configFile, s.complete(toml), 0o644))
+}
+
+// complete returns a configuration with [kernel]. Audits are as frequent as a test's
+// patience wants, unless another interval is given.
+func (s *site) complete(toml string) string {
 	if !strings.Contains(toml, "[kernel]") {
 		toml = "[kernel]\nsync_period = \"2s\"\n" + toml
 	}
 	if s.rules != "" && !strings.Contains(toml, "\nrules = ") {
 		toml = strings.Replace(toml, "[kernel]\n", fmt.Sprintf("[kernel]\nrules = %q\n", s.rules), 1)
 	}
-	must(t, s.box.WriteFile(within(t, 10*time.Second), configFile, toml, 0o644))
+	return toml
 }
 
 // start runs the daemon and waits until it is ready.
