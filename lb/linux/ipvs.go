@@ -177,6 +177,9 @@ func (t *ipvsTable) upsert(ctx context.Context, ops []lb.Op, verbs ipvsVerbs, pu
 		put(e, other[op.Verb], op.Object)
 	})
 	for i, err := range second {
+		if ops[again[i]].Verb == lb.Change && errors.Is(err, unix.EEXIST) {
+			continue // it exists: the first error was about its new scheduler, or it was added meanwhile
+		}
 		errs[again[i]] = err
 	}
 	return errs

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"encoding/hex"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -231,4 +232,21 @@ func FuzzParseService(f *testing.F) {
 			t.Errorf("a frontend without an address: %v", s)
 		}
 	})
+}
+
+// The kernel answers a change to a scheduler without a module with ENOENT, and the attempt to create the virtual server
+// instead with EEXIST.
+func TestChangeToAMissingSchedulerNamesIt(t *testing.T) {
+	t.Parallel()
+	c, _ := playedConn(&played{kernel: func(m message) []byte {
+		if m.body[0] == ipvsNewService {
+			return ack(m, unix.EEXIST)
+		}
+		return ack(m, unix.ENOENT)
+	}})
+	vs := lb.VirtualServer{Frontend: frontend("192.0.2.1:80", lb.TCP), Scheduler: lb.Scheduler{Name: "nosuch"}}
+	errs := newTable(c, 1, marking{}).applyServices(t.Context(), []lb.Op{{Verb: lb.Change, Object: vs}})
+	if !errors.As(errs[0], new(*MissingError)) || !strings.Contains(errs[0].Error(), "modprobe ip_vs_nosuch") {
+		t.Errorf("the error is %v", errs[0])
+	}
 }
