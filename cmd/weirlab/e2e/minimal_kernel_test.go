@@ -87,7 +87,7 @@ func TestMinimalKernel(t *testing.T) {
 func (s *site) minimal(t *testing.T, configured, mode string) {
 	t.Helper()
 	config := fmt.Sprintf("[kernel]\nsync_period = \"2s\"\nmode = %q\n", configured) + shared +
-		serves("ranged", []string{"192.0.2.50"}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\"]\n")
+		serves("ranged", []string{rangedVIP}, "80:8080", allWebs, "source_ranges = [\"10.1.0.0/16\"]\n")
 	s.configure(t, config)
 	s.box.Must(t, "sh", "-ec", traps)
 	if left := s.box.Must(t, "sh", "-ec", unloadModules); left != "" {
@@ -98,7 +98,7 @@ func (s *site) minimal(t *testing.T, configured, mode string) {
 	if s.weirJSON(t, &doc, "status"); doc.Kernel.Rules != "nftables" || doc.Kernel.Mode != mode || doc.State != "ok" {
 		t.Errorf("status is %s: mode %s with rules in %s, want ok: %s, nftables", doc.State, doc.Kernel.Mode, doc.Kernel.Rules, mode)
 	}
-	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80), "192.0.2.50:80"}, []string{echo4, echo6}, at(vip4, 7000)})
+	c := startClients(t, s.client1, targets{[]string{at(vip4, 80), at(vip6, 80), at(rangedVIP, 80)}, []string{echo4, echo6}, at(vip4, 7000)})
 	s.configure(t, config+serves("more", []string{"192.0.2.60"}, "80:8080", allWebs, ""))
 	s.box.Must(t, "systemctl", "reload", "weir")
 	c.fresh.more(t, 10)
@@ -106,6 +106,9 @@ func (s *site) minimal(t *testing.T, configured, mode string) {
 		_, err := get(t.Context(), s.client1, "192.0.2.60:80")
 		return err
 	})
+	if mode == "ipvs" {
+		s.withoutMaglev(t, config, c)
+	}
 	s.auditsFindNothing(t)
 	s.box.Must(t, "systemctl", "restart", "weir")
 	s.auditsFindNothing(t)
@@ -125,4 +128,42 @@ func (s *site) minimal(t *testing.T, configured, mode string) {
 	if left := s.box.Must(t, "sh", "-c", left); strings.TrimSpace(left) != "" {
 		t.Errorf("%s: after the cleanup there is\n%s", mode, left)
 	}
+}
+
+// rangedVIP is of a Service that only some clients may use.
+const rangedVIP = "192.0.2.50"
+
+// withoutMaglev has two Services want a scheduler that the kernel has no module of. One is new and has to wait.
+// The other one has clients, and keeps the scheduler that it had. Both get the new one when there is a module.
+func (s *site) withoutMaglev(t *testing.T, config string, c *clients) {
+	t.Helper()
+	const refusal, waits = "/etc/modprobe.d/no-mh.conf", "192.0.2.61"
+	schedulers := func() string {
+		return s.box.Must(t, "sh", "-c", "ipvsadm -Ln | grep -E '("+rangedVIP+"|"+waits+"):80 ' | sort")
+	}
+	must(t, s.box.WriteFile(within(t, 10*time.Second), refusal, "install ip_vs_mh /bin/false\n", 0o644))
+	hashed := strings.Replace(config, "source_ranges =", "scheduler = \"mh\"\nsource_ranges =", 1)
+	s.configure(t, hashed+serves("hashed", []string{waits}, "80:8080", allWebs, "scheduler = \"mh\""))
+	s.box.Must(t, "systemctl", "reload", "weir")
+	for _, name := range []string{"static/ranged", "static/hashed"} {
+		eventually(t, time.Minute, func() error {
+			if n := s.noted(t, name, "failed"); !strings.Contains(n, "modprobe ip_vs_mh") {
+				return fmt.Errorf("%s: notes %q, want the module to be named", name, n)
+			}
+			return nil
+		})
+	}
+	s.audits(t)
+	c.fresh.more(t, 10)
+	if now := schedulers(); strings.Count(now, "\n") != 1 || !strings.Contains(now, at(rangedVIP, 80)) || strings.Contains(now, " mh ") {
+		t.Errorf("without the module, schedulers are\n%s", now)
+	}
+	s.box.Must(t, "rm", refusal)
+	eventually(t, time.Minute, func() error {
+		if now := schedulers(); strings.Count(now, " mh ") != 2 {
+			return fmt.Errorf("schedulers are\n%s", now)
+		}
+		return nil
+	})
+	mustGet(t, s.client1, at(waits, 80), 3)
 }
