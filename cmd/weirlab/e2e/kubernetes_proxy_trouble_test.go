@@ -144,7 +144,7 @@ func (p *apiProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.servers[n%len(p.servers)].ServeHTTP(w, r)
 }
 
-// steadyVIP is of a Service that never changes.
+// steadyVIP is of a Service that changes only in a rollout.
 const steadyVIP = "192.0.2.21"
 
 // calmClients make new connections to the Service of calmVIP, and use the others of steadyVIP.
@@ -157,11 +157,28 @@ func (s *land) steady(t *testing.T) {
 	serveUDP(t, s.web(1), 7001)
 	do(t, s.prod, http.MethodPost, servicesPath, `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "steady"},
 		"spec": {"type": "LoadBalancer", "ports": [{"name": "echo", "port": 7000}, {"name": "udp", "port": 7001, "protocol": "UDP"}]}}`)
-	do(t, s.prod, http.MethodPost, slicesPath, `{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+	s.steadySlice(t, http.MethodPost, "", `{"addresses": ["10.2.0.11"], "conditions": {"ready": true}}`)
+	do(t, s.prod, http.MethodPatch, servicesPath+"/steady/status", fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}]}}}`, steadyVIP))
+}
+
+// steadySlice makes (POST to "") or replaces (PUT to "/steady") the slice of that Service.
+func (s *land) steadySlice(t *testing.T, method, path, endpoints string) {
+	t.Helper()
+	do(t, s.prod, method, slicesPath+path, `{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
 		"metadata": {"name": "steady", "labels": {"kubernetes.io/service-name": "steady"}},
 		"ports": [{"name": "echo", "port": 7000, "protocol": "TCP"}, {"name": "udp", "port": 7001, "protocol": "UDP"}],
-		"endpoints": [{"addresses": ["10.2.0.11"], "conditions": {"ready": true}}]}`)
-	do(t, s.prod, http.MethodPatch, servicesPath+"/steady/status", fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}]}}}`, steadyVIP))
+		"endpoints": [`+endpoints+`]}`)
+}
+
+// isSteady waits until the Service of steadyVIP is served.
+func (s *land) isSteady(t testing.TB) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		if f := fate(t.Context(), s.client1, "tcp", at(steadyVIP, 7000)); f != traffic.Answered {
+			return fmt.Errorf("a connection to %s: %s", steadyVIP, f)
+		}
+		return nil
+	})
 }
 
 // programmed waits until new connections to the Service of calmVIP go to a backend.

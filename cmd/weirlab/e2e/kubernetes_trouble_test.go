@@ -14,23 +14,19 @@ import (
 )
 
 // What an API server may do to those who watch it. weir runs through all of it. All the while clients make
-// new connections to a Service that changes, and hold connections and send datagrams to one that doesn't.
+// new connections to a Service that changes. They keep connections open and send datagrams to one that changes only in
+// a rollout.
 func TestClusterTrouble(t *testing.T) {
 	t.Parallel()
 	s := newLand(t, 1, lab.KubeOptions{})
 	s.weir = hurried(t)
 	s.serveAll(t, 8080)
 	s.run(t, "[kernel]\nsync_period = \"1m\"\nmin_sync_period = \"500ms\"\n[defaults]\ndrain_timeout = \"1s\"\n"+
-		follows("guard_min_objects = 1\nguard_threshold = \"40%\"\nguard_timeout = \"1h\"", "prod"))
+		follows("guard_min_objects = 1\nguard_threshold = \"40%\"\nguard_timeout = \"1h\"\nallow_annotations = [\"drain-timeout\"]", "prod"))
 	s.balance(t, s.prod, "calm", calmVIP, "", "10.2.0.11")
 	s.answers(t, calmVIP+":80", "web1")
 	s.steady(t)
-	eventually(t, 30*time.Second, func() error {
-		if f := fate(t.Context(), s.client1, "tcp", at(steadyVIP, 7000)); f != traffic.Answered {
-			return fmt.Errorf("a connection to %s: %s", steadyVIP, f)
-		}
-		return nil
-	})
+	s.isSteady(t)
 	for _, tt := range []struct {
 		name string
 		test func(*testing.T, *land)
@@ -41,6 +37,7 @@ func TestClusterTrouble(t *testing.T) {
 		{"it is slow", troubleSlow},
 		{"a storm of changes", troubleStorm},
 		{"an Event about it", troubleEvent},
+		{"a rollout", troubleRollout},
 		{"it hangs", troubleFrozen},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -292,6 +289,34 @@ func troubleEvent(t *testing.T, s *land) {
 	s.statusIs(t, "the Note", func(d statusDoc) bool {
 		return len(d.Notes) == 1 && d.Notes[0].Service == "prod/default/storm" && d.Notes[0].Reason == "conflict"
 	})
+}
+
+// troubleRollout moves a Service to a new pod, while the old one terminates, and back. Its clients keep their connections
+// to the old one. New connections and datagrams reach the new one.
+func troubleRollout(t *testing.T, s *land) {
+	serveEcho(t, s.web(2), 7000)
+	serveUDP(t, s.web(2), 7001)
+	do(t, s.prod, "PATCH", servicesPath+"/steady", `{"metadata": {"annotations": {"weir/drain-timeout": "1h"}}}`)
+	fresh := startLoad(t, s.client2, traffic.Options{Ask: traffic.Echo(dialOwnPort(s.client2, ""))}, at(steadyVIP, 7000))
+	const old, young = `{"addresses": ["10.2.0.11"], "conditions": {`, `{"addresses": ["10.2.0.12"], "conditions": {"ready": true}}`
+	for _, step := range []struct{ endpoints, taker string }{
+		{old + `"ready": false, "serving": true, "terminating": true}}, ` + young, "10.2.0.12"},
+		{old + `"ready": false, "serving": false, "terminating": true}}, ` + young, "10.2.0.12"},
+		{young, "10.2.0.12"},
+		{old + `"ready": true}}`, "10.2.0.11"},
+	} {
+		s.steadySlice(t, "PUT", "/steady", step.endpoints)
+		for _, port := range []int{7000, 7001} {
+			eventually(t, 30*time.Second, func() error {
+				if now := s.takers(t, at(steadyVIP, port)); !slices.Equal(now, []string{at(step.taker, port)}) {
+					return fmt.Errorf("new connections to port %d go to %v, want %s", port, now, step.taker)
+				}
+				return nil
+			})
+		}
+		fresh.more(t, 30) // they last longer than drain_timeout, but for the annotation
+	}
+	mustHaveLostNothing(t, fresh)
 }
 
 // noMoreEvents claims, much later, that storm got no more Events.
