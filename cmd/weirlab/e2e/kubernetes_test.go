@@ -80,6 +80,7 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	s.start(t)
 	figure(t, "ready from the snapshot", time.Since(begin))
 	s.answers(t, vip4+":80", "web1")
+	stream := startStream(t, s.client2, at(vip4, 80)) // until weir follows the API server
 	s.statusIs(t, "served from the file", func(d statusDoc) bool {
 		return d.State == "degraded" && cluster(d, "prod", "unreachable") && d.Clusters[0].Stale && d.Clusters[0].Services == 1
 	})
@@ -92,15 +93,22 @@ func clusterDownAtBoot(t *testing.T, s *land) {
 	s.sliceOf(t, s.prod, "PUT", "/web", "web", "10.2.0.13")
 	s.answers(t, vip4+":80", "web3")
 	s.statusIs(t, "caught up", func(d statusDoc) bool { return cluster(d, "prod", "connected") && d.State == "ok" })
+	mustHaveLostNothing(t, stream)
 }
 
+// prodClients use two Services of prod: new connections that of vip4, and all others that of steadyVIP.
+var prodClients = targets{[]string{at(vip4, 80)}, []string{at(steadyVIP, 7000)}, at(steadyVIP, 7001)}
+
 // A cluster that has never answered holds what the kernel has of it, and keeps
-// no other source from anything.
+// no other source from anything. Its clients notice nothing.
 func clusterUnreachableUnknown(t *testing.T, s *land) {
 	s.run(t, follows("snapshot = false", "prod"))
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
-	defer forget(t, s.prod, "web")
+	s.steady(t)
+	defer forget(t, s.prod, "web", "steady")
 	s.answers(t, vip4+":80", "web1")
+	s.isSteady(t)
+	c := slowClients(t, s.client2, prodClients)
 	s.stop(t, syscall.SIGTERM)
 	must(t, s.prod.Kill(within(t, 30*time.Second)))
 	static := func(n int) string {
@@ -114,7 +122,6 @@ func clusterUnreachableUnknown(t *testing.T, s *land) {
 		t.Errorf("the log does not say that a cluster is missing:\n%s", out)
 	}
 	s.answers(t, "198.51.100.1:80", "web2")
-	s.answers(t, vip4+":80", "web1")
 	s.reload(t, follows("snapshot = false", "prod")+static(2))
 	s.answers(t, "198.51.100.2:80", "web2")
 	eventually(t, 10*time.Second, func() error {
@@ -123,26 +130,31 @@ func clusterUnreachableUnknown(t *testing.T, s *land) {
 		}
 		return nil
 	})
-	s.answers(t, vip4+":80", "web1")
 	s.statusIs(t, "waiting", func(d statusDoc) bool { return cluster(d, "prod", "waiting") && d.State == "degraded" })
 	must(t, s.prod.Start(within(t, 2*time.Minute)))
 	s.statusIs(t, "back", func(d statusDoc) bool { return cluster(d, "prod", "connected") })
+	c.ended(t, 10)
+	c.unhurt(t, "a cluster that has never answered")
 }
 
 func clusterUnreachable(t *testing.T, s *land) {
 	s.run(t, follows("", "prod", "stage"))
 	s.balance(t, s.prod, "web", vip4, "", "10.2.0.11")
 	s.balance(t, s.stage, "web", "192.0.2.20", "", "10.2.0.12")
-	defer forget(t, s.prod, "web")
+	s.steady(t)
+	defer forget(t, s.prod, "web", "steady")
 	s.answers(t, vip4+":80", "web1")
 	s.answers(t, "192.0.2.20:80", "web2")
+	s.isSteady(t)
+	c, other := slowClients(t, s.client2, prodClients), startStream(t, s.client1, "192.0.2.20:80")
 	must(t, s.Host("kube1").Unplug("back"))
 	// The other one comes and goes as ever.
 	s.sliceOf(t, s.stage, "PUT", "/web", "web", "10.2.0.13")
 	s.answers(t, "192.0.2.20:80", "web3")
+	other.more(t, 20)
+	mustHaveLostNothing(t, other)
 	forget(t, s.stage, "web")
 	s.silent(t, "192.0.2.20:80")
-	s.answers(t, vip4+":80", "web1")
 	eventually(t, 2*time.Minute, func() error {
 		if d := s.status(t); !cluster(d, "prod", "unreachable") || !cluster(d, "stage", "connected") {
 			return fmt.Errorf("status %+v", d.Clusters)
@@ -156,6 +168,8 @@ func clusterUnreachable(t *testing.T, s *land) {
 		}
 		return nil
 	})
+	c.ended(t, 10)
+	c.unhurt(t, "one of two clusters unreachable")
 }
 
 func clusterConflict(t *testing.T, s *land) {
@@ -187,6 +201,7 @@ func clusterConflict(t *testing.T, s *land) {
 // guarded serves four Services, of which more than one must not go at once.
 func guarded(t *testing.T, s *land) {
 	t.Helper()
+	s.box.Must(t, "rm", "-f", "/var/lib/weir/prod.snapshot") // that of another story has other Services
 	for i, name := range []string{"a", "b", "c", "d"} {
 		s.balance(t, s.prod, name, fmt.Sprintf("192.0.2.%d", 30+i), "", "10.2.0.11")
 	}
