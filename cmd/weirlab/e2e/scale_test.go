@@ -15,7 +15,7 @@ import (
 
 // What is here has no limit of time: how fast it is, is for weirlab bench.
 
-// manyServices is a configuration of n services with 10 backends each. Audits do
+// manyServices is a configuration of n services with 10 backends each, and one that clients use. Audits do
 // not disturb what is counted. The first service gives its first backend a weight.
 func manyServices(n, weight int) string {
 	var b strings.Builder
@@ -27,7 +27,7 @@ func manyServices(n, weight int) string {
 			fmt.Fprintf(&b, "weight = %d\n", weight)
 		}
 	}
-	return b.String() + props.Services(1, n)
+	return b.String() + props.Services(1, n) + service("web", "")
 }
 
 // effort is what weir has asked of the kernel: messages by part, and programs.
@@ -96,14 +96,17 @@ func programmed(n int) string {
 func TestThousandServices(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.UML)
+	s.serveAll(t, 8080)
 	s.configure(t, manyServices(1000, 1))
 	begin := time.Now()
 	s.start(t)
 	took := time.Since(begin)
 	t.Run("all are programmed", func(t *testing.T) { programmedCompletely(t, s, 1000, took) })
+	clients := startStream(t, s.client1, at(vip4, 80), at(vip6, 80))
 	t.Run("a restart writes nothing", func(t *testing.T) { restartWritesNothing(t, s) })
 	t.Run("a change takes the same effort as among ten", func(t *testing.T) {
 		many := oneChange(t, s, 1000)
+		mustHaveLostNothing(t, clients)
 		s.cleanSlate(t)
 		s.run(t, manyServices(10, 1))
 		if few := oneChange(t, s, 10); !maps.Equal(few, many) {
@@ -153,7 +156,7 @@ func restartWritesNothing(t *testing.T, s *site) {
 	begin := time.Now()
 	s.start(t)
 	figure(t, "started again on 1,000 services, READY after", time.Since(begin))
-	if out := s.daemon.Output(); !strings.Contains(out, "msg=ready services=1000 ops=0 failed=0") {
+	if out := s.daemon.Output(); !strings.Contains(out, "msg=ready services=1001 ops=0 failed=0") {
 		t.Errorf("the second start wrote to the kernel:\n%s", out)
 	}
 	if s.box.Must(t, "sh", "-c", state) != before {
