@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"weir/cmd/weirlab/lab"
 )
 
 // The parts of sessions: passwords, hops, ASNs, limits, and the direction of connections.
@@ -109,17 +111,25 @@ func (s *bgpSite) staysDown(t *testing.T, names []string, words ...string) {
 }
 
 // otherPassword: routers with another password than weir's never get a session, and weir does not try
-// without end.
+// without end. BIRD has the right one, and its clients notice nothing.
 func (s *bgpSite) otherPassword(t *testing.T) {
+	bird, others := s.router("bird"), []*router{s.router("frr"), s.router("gobgp")}
 	s.serve(t, s.guarded(t))
+	s.beginWith(t, func(r *router) string { return s.side(t, r, passwordMissing, password) })
+	s.established(t, bird)
+	unharmed := s.throughOne(t, bird, s.client1)
 	const wrong = "battery-staple"
 	lines := strings.Count(s.daemon.Output(), "\n")
-	s.beginWith(t, func(r *router) string { return s.side(t, r, passwordMissing, wrong) })
-	syns, err := s.Host("bird").Start("tcpdump", "-lnni", "front", "ip6[6] == 6 and ip6[53] & 18 == 2 and src host fd01::1 and dst port 179")
+	configs := map[*router]string{}
+	for _, r := range others {
+		configs[r] = s.side(t, r, passwordMissing, wrong)
+	}
+	s.beginAll(t, configs)
+	syns, err := s.Host("frr").Start("tcpdump", "-lnni", "front", "ip6[6] == 6 and ip6[53] & 18 == 2 and src host fd01::1 and dst port 179")
 	must(t, err)
 	must(t, syns.Expect(within(t, 20*time.Second), "listening on"))
 	begin := time.Now()
-	s.staysDown(t, []string{"bird", "frr", "gobgp"}, "password")
+	s.staysDown(t, []string{"frr", "gobgp"}, "password")
 	ports := map[string]bool{} // of each attempt another; a SYN that is sent again has the same
 	for line := range strings.Lines(syns.Output()) {
 		if _, from, ok := strings.Cut(line, "IP6 "); ok {
@@ -128,7 +138,7 @@ func (s *bgpSite) otherPassword(t *testing.T) {
 	}
 	syns.Kill()
 	if most := int(time.Since(begin)/connectRetry) + 2; len(ports) > most {
-		t.Errorf("weir tried to connect to BIRD %d times in %s, want at most %d:\n%s", len(ports), time.Since(begin), most, syns.Output())
+		t.Errorf("weir tried to connect to FRR %d times in %s, want at most %d:\n%s", len(ports), time.Since(begin), most, syns.Output())
 	}
 	said := strings.Count(s.daemon.Output(), "\n") - lines
 	figure(t, fmt.Sprintf("another password: attempts to connect in %s, lines in the log", downTime), fmt.Sprintf("%d, %d", len(ports), said))
@@ -136,14 +146,29 @@ func (s *bgpSite) otherPassword(t *testing.T) {
 		t.Errorf("weir wrote %d lines into the log:\n%s", said, s.daemon.Output())
 	}
 	s.keepsSecret(t, password)
-	// The data path and the rest of weir are well; with the right one all is.
-	for _, r := range s.routers {
+	for _, r := range others {
 		must(t, r.Reconfigure(within(t, time.Minute), s.repaired(t, r)))
 	}
 	begin = time.Now()
 	s.established(t, s.routers...)
 	figure(t, "  and with the right one: sessions up after", time.Since(begin))
 	have(t, s.routers, hosts(vip4, vip6)...)
+	unharmed(t)
+}
+
+// throughOne has a client send requests through a router from now on, and returns a function that
+// requires that the router kept its routes and that no request failed.
+func (s *bgpSite) throughOne(t testing.TB, r *router, client *lab.Machine) (unharmed func(testing.TB)) {
+	t.Helper()
+	for _, vip := range []string{vip4, vip6} {
+		s.reaches(t, client, vip)
+	}
+	stay, stream := routesStay(t, []*router{r}, hosts(vip4, vip6)...), slowStream(t, client)
+	return func(t testing.TB) {
+		t.Helper()
+		stay(t)
+		mustHaveLostNothing(t, stream)
+	}
 }
 
 // repaired is what gives a router that has a wrong password the right one.
@@ -169,28 +194,28 @@ func (s *bgpSite) tooFar(t *testing.T) {
 }
 
 // otherASN: a router that is not who it should be, and one that takes the box for another; the third
-// notices nothing.
+// and its clients notice nothing.
 func (s *bgpSite) otherASN(t *testing.T) {
 	bird, frr, gobgp := s.router("bird"), s.router("frr"), s.router("gobgp")
 	s.peerWith(t, speaker()+s.externals()+service("web", ""))
-	stay := routesStay(t, []*router{gobgp}, hosts(vip4, vip6)...)
+	unharmed := s.throughOne(t, frr, s.client2)
 	s.beginAll(t, map[*router]string{
-		bird: s.side(t, bird, "as 64511;", "as 64999;"), frr: s.side(t, frr, "remote-as 64500", "remote-as 64998"),
+		bird: s.side(t, bird, "as 64511;", "as 64999;"), gobgp: s.side(t, gobgp, "peer-as = 64500", "peer-as = 64998"),
 	})
-	s.staysDown(t, []string{"bird", "frr"}, "ASN")
+	s.staysDown(t, []string{"bird", "gobgp"}, "ASN")
 	becomes(t, func() error { // an attempt that BIRD refused may be the reason for a moment
 		if n := s.neighbor(t, "bird"); !strings.Contains(n.Down, "ASN is not 64511") {
 			return fmt.Errorf("weir says of bird: %+v", n)
 		}
 		return nil
 	})
-	stay(t)
+	unharmed(t)
 }
 
 // tooMany: a router that sends more than the limit loses its session; one that sends fewer keeps it, and
 // its routes are not used.
 func (s *bgpSite) tooMany(t *testing.T) {
-	bird, frr := s.router("bird"), s.router("frr")
+	bird, frr, gobgp := s.router("bird"), s.router("frr"), s.router("gobgp")
 	s.serve(t, speaker()+s.externals("max_prefixes = 10")+service("web", ""))
 	var routes, networks strings.Builder
 	for i := range 20 {
@@ -199,9 +224,12 @@ func (s *bgpSite) tooMany(t *testing.T) {
 			fmt.Fprintf(&networks, "  network 203.0.113.%d/32\n", i)
 		}
 	}
-	s.begin(t, frr, s.side(t, frr, "route-map WEIR-OUT deny 10", "route-map WEIR-OUT permit 10")+
-		fmt.Sprintf("\nrouter bgp %d\n no bgp network import-check\n address-family ipv4 unicast\n%s exit-address-family\nexit\n", frr.asn, networks.String()))
-	s.begin(t, bird, s.side(t, bird, "export none;", "export where source = RTS_STATIC;")+"\nprotocol static {\nipv4;\n"+routes.String()+"}\n")
+	s.beginAll(t, map[*router]string{
+		frr: s.side(t, frr, "route-map WEIR-OUT deny 10", "route-map WEIR-OUT permit 10") +
+			fmt.Sprintf("\nrouter bgp %d\n no bgp network import-check\n address-family ipv4 unicast\n%s exit-address-family\nexit\n", frr.asn, networks.String()),
+		bird:  s.side(t, bird, "export none;", "export where source = RTS_STATIC;") + "\nprotocol static {\nipv4;\n" + routes.String() + "}\n",
+		gobgp: s.side(t, gobgp),
+	})
 	s.established(t, frr)
 	becomes(t, func() error {
 		if n := s.neighbor(t, "bird"); n.State == "Established" || !strings.Contains(n.Down, "more than 10 prefixes") {
@@ -210,7 +238,7 @@ func (s *bgpSite) tooMany(t *testing.T) {
 		return nil
 	})
 	s.staysDown(t, []string{"bird"}, "more than 10 prefixes")
-	s.established(t, frr, s.router("gobgp"))
+	s.established(t, frr, gobgp)
 	becomes(t, func() error { // weir asks GoBGP once a second
 		if n := s.neighbor(t, "frr"); n.Received != 7 {
 			return fmt.Errorf("weir says of FRR, which sends 5 prefixes, and the 2 that it has from weir: %+v", n)
@@ -220,7 +248,7 @@ func (s *bgpSite) tooMany(t *testing.T) {
 	if out := s.box.Must(t, "ip", "route"); strings.Contains(out, "203.0.113.") {
 		t.Errorf("routes of routers are in the box's kernel:\n%s", out)
 	}
-	have(t, []*router{frr, s.router("gobgp")}, hosts(vip4, vip6)...)
+	have(t, []*router{frr, gobgp}, hosts(vip4, vip6)...)
 	// An operator who means it raises the limit, and need not wait for an hour.
 	s.reload(t, speaker()+s.externals("max_prefixes = 100")+service("web", ""))
 	s.established(t, bird)
