@@ -244,14 +244,6 @@ func applianceReboots(t *testing.T, a *appliance) {
 
 // applianceEnds takes weir off the server in three steps, each of which leaves less.
 func applianceEnds(t *testing.T, a *appliance) {
-	serves := func(what string) {
-		t.Helper()
-		for _, vip := range []string{vip4, vip6} {
-			if by := mustGet(t, a.client1, at(vip, 80), 6); len(by) != 3 {
-				t.Errorf("%s: %s is answered by %v", what, vip, by)
-			}
-		}
-	}
 	is := func(what string, files ...string) {
 		t.Helper()
 		for _, f := range files {
@@ -261,18 +253,23 @@ func applianceEnds(t *testing.T, a *appliance) {
 			}
 		}
 	}
-	a.systemctl(t, "stop", "weir")
-	is("stopped", "no /run/weir", "/var/lib/weir", configFile)
-	serves("stopped")
-
-	said := a.apt(t, "remove", "weir")
+	var said string
+	a.undisturbed(t, "stopped and removed", func() {
+		a.systemctl(t, "stop", "weir")
+		is("stopped", "no /run/weir", "/var/lib/weir", configFile)
+		said = a.apt(t, "remove", "weir")
+	})
 	for _, want := range []string{"What is left in the kernel", "virtual servers", "apt purge weir"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("apt remove does not say %q:\n%s", want, said)
 		}
 	}
 	is("removed", "no /usr/bin/weir", "no /lib/systemd/system/weir.service", "/var/lib/weir", configFile, "/etc/weir/credentials/prod")
-	serves("removed")
+	for _, vip := range []string{vip4, vip6} {
+		if by := mustGet(t, a.client1, at(vip, 80), 6); len(by) != 3 {
+			t.Errorf("removed: %s is answered by %v", vip, by)
+		}
+	}
 
 	a.apt(t, "purge", "weir")
 	is("purged", "no /etc/weir", "no /var/lib/weir", "no /var/lib/weir-removed", "no /run/weir",
