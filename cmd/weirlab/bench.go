@@ -109,9 +109,7 @@ type bench struct {
 	weir string // the program
 	home *room  // the box's own network namespace
 
-	kube   *lab.Kube         // nil until a chapter wants it
-	bare   lab.Snapshot      // of an API without Services
-	loaded map[string]string // into the API, by the last chapter
+	benchAPI
 
 	unmonitored bool // the kernel has no nlmon
 

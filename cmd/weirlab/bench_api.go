@@ -22,6 +22,13 @@ const (
 	firstPort = 30000           // the NodePort of the first of many Services
 )
 
+// benchAPI is a real Kubernetes API beside the box.
+type benchAPI struct {
+	kube   *lab.Kube         // nil until a chapter wants it
+	bare   lab.Snapshot      // of an API without Services
+	loaded map[string]string // into the API, by the last chapter
+}
+
 // openAPI starts a real Kubernetes API beside the box, once, and lays the routes.
 func (b *bench) openAPI(ctx context.Context) error {
 	if b.kube != nil {
@@ -82,7 +89,7 @@ func (b *bench) populate(ctx context.Context, n int, kind string) error {
 }
 
 // unload removes the Services of an earlier chapter from the API.
-func (b *bench) unload(ctx context.Context) error {
+func (b *benchAPI) unload(ctx context.Context) error {
 	objects := b.loaded
 	b.loaded = nil
 	return b.kube.Unload(ctx, objects)

@@ -216,28 +216,28 @@ func (k *Kube) Compact(ctx context.Context) error {
 // the clusterIPs are added: otherwise the API server makes them afterwards, with an Event for each, and
 // is busy with that for a minute.
 func (k *Kube) Load(ctx context.Context, objects map[string]string) error {
-	objects, err := k.withIPAddresses(objects)
+	objects, err := etcdServer{k}.withIPAddresses(objects)
 	if err != nil {
 		return err
 	}
-	return k.each(ctx, "put", objects, func(key, value []byte) any {
+	return etcdServer{k}.each(ctx, "put", objects, func(key, value []byte) any {
 		return map[string]any{"requestPut": map[string][]byte{"key": key, "value": value}}
 	})
 }
 
 // Unload removes what Load has put: all watches see it go. Objects that others added stay.
 func (k *Kube) Unload(ctx context.Context, objects map[string]string) error {
-	objects, err := k.withIPAddresses(objects)
+	objects, err := etcdServer{k}.withIPAddresses(objects)
 	if err != nil {
 		return err
 	}
-	return k.each(ctx, "remove", objects, func(key, _ []byte) any {
+	return etcdServer{k}.each(ctx, "remove", objects, func(key, _ []byte) any {
 		return map[string]any{"requestDeleteRange": map[string][]byte{"key": key}}
 	})
 }
 
 // each has etcd do something with each of many objects.
-func (k *Kube) each(ctx context.Context, what string, objects map[string]string, request func(key, value []byte) any) error {
+func (k etcdServer) each(ctx context.Context, what string, objects map[string]string, request func(key, value []byte) any) error {
 	const most = 100 // of etcd's 128 operations a transaction
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(objects)), most) {
 		var requests []any
@@ -245,7 +245,7 @@ func (k *Kube) each(ctx context.Context, what string, objects map[string]string,
 			requests = append(requests, request([]byte(key), []byte(objects[key])))
 		}
 		var answer struct{ Succeeded bool }
-		if err := (etcdServer{k}).askEtcd(ctx, "/v3/kv/txn", map[string]any{"success": requests}, &answer); err != nil {
+		if err := k.askEtcd(ctx, "/v3/kv/txn", map[string]any{"success": requests}, &answer); err != nil {
 			return err
 		}
 		if !answer.Succeeded {
@@ -256,7 +256,7 @@ func (k *Kube) each(ctx context.Context, what string, objects map[string]string,
 }
 
 // withIPAddresses adds the IPAddresses of all clusterIPs that the API server could have allocated.
-func (k *Kube) withIPAddresses(objects map[string]string) (map[string]string, error) {
+func (k etcdServer) withIPAddresses(objects map[string]string) (map[string]string, error) {
 	out := maps.Clone(objects)
 	for key, value := range objects {
 		if !strings.HasPrefix(key, "/registry/services/specs/") {
