@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"time"
 
 	"weir/lb/health/bfd"
 )
@@ -42,9 +41,6 @@ func bfdAdminDown(router, local netip.Addr, p Peer) error {
 // the router now. GoBGP chooses it once, when it adds the peer: with a link that is down then, it is that of another
 // link, and the router ignores such packets.
 func (e *engine) followSources() error {
-	if e.known.bfdOff {
-		return nil
-	}
 	var errs []error
 	for _, p := range e.sessions.withoutBFD() {
 		now := sourceTo(netip.AddrPortFrom(p.Address, bfd.Port))
@@ -67,38 +63,4 @@ func (k *peering) hasBFD(p Peer) {
 		k.sources[p.Name] = sourceTo(netip.AddrPortFrom(p.Address, bfd.Port))
 	}
 	waitForBFD(p)
-}
-
-// followFilter takes BFD off all peers of GoBGP while the filter of its listener is missing.
-func followFilter(e *engine) error {
-	f := &e.sessions.filter
-	f.retryIfDue(time.Now())
-	off := f.failure() != nil
-	if off == e.known.bfdOff {
-		return nil
-	}
-	e.known.bfdOff = off
-	if !off {
-		e.log.Info("BFD switched on")
-	}
-	var errs []error
-	for _, p := range e.peers {
-		if !p.BFD.Enabled {
-			continue
-		}
-		e.panics.changing = true
-		if p.Range.IsValid() { // GoBGP can't change it
-			e.removePeer(p)
-			errs = append(errs, e.addPeer(p, true))
-			continue
-		}
-		errs = append(errs, e.updatePeer(p))
-	}
-	return errors.Join(errs...)
-}
-
-// inGoBGP returns a peer as GoBGP may have it.
-func (k *peering) inGoBGP(p Peer) Peer {
-	p.BFD.Enabled = p.BFD.Enabled && !k.bfdOff
-	return p
 }

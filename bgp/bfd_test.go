@@ -2,10 +2,13 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -192,7 +195,7 @@ func TestBFDListenerTakesTTL255Only(t *testing.T) { // not parallel: GoBGP has s
 		}
 		clients = append(clients, c.(*net.UDPConn))
 	}
-	must(t, checkBFDTTL())
+	must(t, (&ttlFilter{attach: attachTTLFilter}).install())
 	send := func(text string, ttl int) {
 		setSocketTTL(t, clients[0], unix.IPPROTO_IP, unix.IP_TTL, ttl)
 		setSocketTTL(t, clients[1], unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, ttl)
@@ -213,6 +216,37 @@ func TestBFDListenerTakesTTL255Only(t *testing.T) { // not parallel: GoBGP has s
 		if got := string(buf[:n]); got != "255" {
 			t.Errorf("it gets %q from %s", got, from)
 		}
+	}
+}
+
+// TestBFDListenerWithoutFilterTakesNothing has a kernel that refuses the filter, for each family of listener.
+func TestBFDListenerWithoutFilterTakesNothing(t *testing.T) { // not parallel, as the test before
+	for network, to := range map[string][]string{"udp4": {"127.0.0.1"}, "udp": {"127.0.0.1", "::1"}} {
+		l, err := (&net.ListenConfig{}).ListenPacket(t.Context(), network, fmt.Sprint(":", 3784))
+		must(t, err)
+		send := func(text string) {
+			for _, host := range to {
+				c, err := net.Dial("udp", net.JoinHostPort(host, fmt.Sprint(3784)))
+				must(t, err)
+				_, err = c.Write([]byte(text)) // later ones are refused
+				if text == "before" {
+					must(t, err)
+				}
+				must(t, c.Close())
+			}
+		}
+		send("before")
+		f := ttlFilter{attach: func(int) error { return errors.New("no memory") }}
+		if err := f.install(); err == nil || !strings.Contains(f.problem(), "no memory") {
+			t.Errorf("%s: %v, problem %q", network, err, f.problem())
+		}
+		send("after")
+		must(t, l.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		buf := make([]byte, 100)
+		if n, from, err := l.ReadFrom(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: it gets %q from %v, error %v", network, buf[:n], from, err)
+		}
+		must(t, l.Close())
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,118 +20,90 @@ import (
 // GoBGP logs that it listens after it has bound the socket and before it reads. The filter
 // is attached at that moment (logHandler).
 //
-// BFD without the filter would let hosts beyond the link end sessions. So GoBGP has no BFD
-// sessions while the filter can't be installed. The BGP sessions stay, and Status has the
-// reason. A probe finds most causes before GoBGP listens, and is repeated. If the listener
-// refuses the filter nevertheless, packets are accepted for the milliseconds until the next
-// poll, and BFD stays off: each try could make the routers end their sessions.
+// Without the filter, hosts beyond the link could end sessions. So a listener that can't have
+// it accepts no packets: BFD sessions stay down, and BGP sessions are as without BFD. Status
+// has the reason. The next listener gets another try: that of a weir, or of a GoBGP, that
+// starts again.
 
 // ttlFilter is the state of the filter on GoBGP's listener.
 type ttlFilter struct {
-	attach     func() error // to the listener
-	probe      func() error // reports whether attach can work
-	retryAfter time.Duration
+	attach func(fd int) error
 
-	mu     sync.Mutex
-	err    error // the reason why GoBGP must have no BFD sessions
-	failed time.Time
-	final  bool // the listener has refused the filter: no other try before GoBGP is started again
+	mu  sync.Mutex
+	err error // the reason why the listener accepts no packets
 }
 
-// ttlRetryAfter is the pause before another probe. The filter of the listener is tried
-// attachTries times, while GoBGP waits.
-const (
-	ttlRetryAfter = time.Minute
-	attachTries   = 5
-	attachPause   = 20 * time.Millisecond
-)
+func attachTTLFilter(fd int) error { return bfd.AttachTTLFilter(fd, bfd.LinkTTL) }
 
-// install attaches the filter to the listener.
+// install attaches the filter to each BFD listener of this process, and drops the packets that
+// a listener has queued before. The caller must know that no listener closes meanwhile.
 func (f *ttlFilter) install() error {
-	var err error
-	for range attachTries {
-		if err = f.attach(); err == nil {
-			return nil
-		}
-		time.Sleep(attachPause)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err, f.final = err, true
-	return err
-}
-
-func (f *ttlFilter) failure() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err
-}
-
-// retry probes whether the filter works now.
-func (f *ttlFilter) retry() {
-	err := f.probe()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err, f.failed, f.final = err, time.Now(), false
-}
-
-// retryIfDue is retry after the pause that follows a failure.
-func (f *ttlFilter) retryIfDue(now time.Time) {
-	f.mu.Lock()
-	due := f.err != nil && !f.final && now.Sub(f.failed) >= f.retryAfter
-	f.mu.Unlock()
-	if due {
-		f.retry()
-	}
-}
-
-// problem returns the problem of a peer with BFD.
-func (f *ttlFilter) problem() string {
-	if err := f.failure(); err != nil {
-		return fmt.Sprintf("BFD is switched off, because its TTL filter can't be installed: %v", err)
-	}
-	return ""
-}
-
-// probeBFDTTL reports whether a socket can have the filter, and whether this process can
-// find its sockets.
-func probeBFDTTL() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open a socket: %w", err)
-	}
-	defer unix.Close(fd)
-	if err := bfd.AttachTTLFilter(fd, bfd.LinkTTL); err != nil {
-		return err
-	}
-	_, err = os.Stat("/proc/self/fd/" + strconv.Itoa(fd))
-	return err
-}
-
-// checkBFDTTL attaches the filter to each BFD listener of this process, and drops the
-// packets that a listener has queued before. The caller must know that no listener closes
-// meanwhile.
-func checkBFDTTL() error {
-	open, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return err
-	}
 	found := false
-	for _, e := range open {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil || !listensForBFD(fd) {
+	var errs []error
+	for _, fd := range descriptors() {
+		if !listensForBFD(fd) {
 			continue
 		}
 		found = true
-		if err := bfd.AttachTTLFilter(fd, bfd.LinkTTL); err != nil {
-			return err
+		if err := f.attach(fd); err != nil {
+			errs = append(errs, err, deafen(fd))
 		}
 		dropQueued(fd)
 	}
 	if !found {
-		return errors.New("no BFD listener found")
+		errs = append(errs, errors.New("no BFD listener found"))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = errors.Join(errs...)
+	return f.err
+}
+
+// problem returns the problem of a peer with BFD.
+func (f *ttlFilter) problem() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		return ""
+	}
+	return fmt.Sprintf("BFD is off, because its TTL filter can't be installed: %v", f.err)
+}
+
+// deafen makes a UDP socket of any address accept only packets from port 9 (discard) of this
+// host, which nothing sends.
+func deafen(fd int) error {
+	const discard = 9
+	var to unix.Sockaddr = &unix.SockaddrInet4{Port: discard, Addr: [4]byte{127, 0, 0, 1}}
+	if name, err := unix.Getsockname(fd); err == nil {
+		if _, ok := name.(*unix.SockaddrInet6); ok {
+			to = &unix.SockaddrInet6{Port: discard, Addr: [16]byte{15: 1}}
+		}
+	}
+	if err := unix.Connect(fd, to); err != nil {
+		return fmt.Errorf("refuse all BFD packets: %w", err)
 	}
 	return nil
+}
+
+// maxDescriptor limits a search without /proc.
+const maxDescriptor = 1 << 16
+
+// descriptors returns the open file descriptors of this process. Without /proc it returns all
+// that may be open.
+func descriptors() (out []int) {
+	open, err := os.ReadDir("/proc/self/fd")
+	for _, e := range open {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			out = append(out, fd)
+		}
+	}
+	if err != nil {
+		out = nil
+		for fd := range maxDescriptor {
+			out = append(out, fd)
+		}
+	}
+	return out
 }
 
 // listensForBFD reports whether fd is a UDP socket with BFD's port on all addresses.

@@ -75,7 +75,7 @@
 // BFD is GoBGP's. It starts a second after the process, listens on all addresses, and
 // sends from the address that the routing table selects (not from Peer.Source). A filter on
 // its socket drops packets with a TTL or hop limit other than 255 (RFC 5881, 5): they come
-// from beyond the link. Without the filter there are no BFD sessions, only BGP sessions.
+// from beyond the link. Without the filter no BFD session comes up, only BGP sessions do.
 //
 // # Fleets
 //

@@ -43,7 +43,6 @@ type peering struct {
 	missing map[string]bool // peers that it refused
 	pending pending
 	sources map[string]netip.Addr // of BFD sessions, by peer
-	bfdOff  bool                  // peers are without BFD, because its filter is missing
 }
 
 // nextHopTable has the next hops of each peer.
@@ -116,12 +115,7 @@ func (e *engine) start(cfg Config) error {
 	e.gobgp = server.NewBgpServer(server.LoggerOption(slog.New(handler), nil))
 	go e.gobgp.Serve()
 	e.next.hops, e.next.refused = map[string]hops{}, map[string]bool{}
-	e.sessions.filter.retry()
-	noFilter := e.sessions.filter.failure()
-	if noFilter != nil && slices.ContainsFunc(cfg.Peers, func(p Peer) bool { return p.BFD.Enabled }) {
-		e.log.Error("BFD switched off", "error", noFilter)
-	}
-	e.known = peering{missing: map[string]bool{}, sources: map[string]netip.Addr{}, bfdOff: noFilter != nil}
+	e.known = peering{missing: map[string]bool{}, sources: map[string]netip.Addr{}}
 	e.table.classes, e.table.policies, e.table.has = map[string]*class{}, map[string]bool{}, map[netip.Prefix]*class{}
 	e.peers = nil
 

@@ -51,7 +51,6 @@ func (l *logHandler) Handle(ctx context.Context, r slog.Record) error {
 	case r.Message == msgBFDListens:
 		if err := l.sessions.filter.install(); err != nil {
 			l.log.ErrorContext(ctx, "BFD switched off", "error", err)
-			l.sessions.changed() // a poll takes BFD off all peers
 		}
 	case r.Level >= slog.LevelInfo:
 		l.forward(ctx, r)

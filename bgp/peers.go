@@ -81,7 +81,7 @@ func (p Peer) hasHopsOf(was Peer) bool {
 
 // updatePeer changes a peer without a new session.
 func (e *engine) updatePeer(p Peer) error {
-	if _, err := e.gobgp.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: apiPeer(e.known.inGoBGP(p), e.cfg.GracefulRestart, false)}); err != nil {
+	if _, err := e.gobgp.UpdatePeer(context.Background(), &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)}); err != nil {
 		return fmt.Errorf("change peer %q: %w", p.Name, err)
 	}
 	e.known.hasBFD(p)
@@ -108,7 +108,7 @@ func (e *engine) addPeer(p Peer, restarting bool) error {
 	} else {
 		// It may have connected as one of a range, before it had an entry of its own.
 		_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
-		err = e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(e.known.inGoBGP(p), e.cfg.GracefulRestart, restarting)})
+		err = e.gobgp.AddPeer(ctx, &api.AddPeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, restarting)})
 	}
 	e.known.hasBFD(p)
 	e.known.missing[p.Name] = err != nil
@@ -119,7 +119,7 @@ func (e *engine) addPeer(p Peer, restarting bool) error {
 }
 
 func (e *engine) addRange(ctx context.Context, p Peer, restarting bool) error {
-	if err := e.gobgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: apiGroup(e.known.inGoBGP(p), e.cfg.GracefulRestart, restarting)}); err != nil {
+	if err := e.gobgp.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: apiGroup(p, e.cfg.GracefulRestart, restarting)}); err != nil {
 		return err
 	}
 	return e.gobgp.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{
@@ -145,7 +145,7 @@ func (e *engine) removePeer(p Peer) {
 	if p.Password != "" {
 		// Only a change of the password makes GoBGP take it off its listener.
 		p.Password = ""
-		_, _ = e.gobgp.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: apiPeer(e.known.inGoBGP(p), e.cfg.GracefulRestart, false)})
+		_, _ = e.gobgp.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: apiPeer(p, e.cfg.GracefulRestart, false)})
 	}
 	_ = e.gobgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: p.Address.String()})
 }

@@ -86,7 +86,7 @@ func newSpeaker(log *slog.Logger) *Speaker {
 		done:   make(chan struct{}),
 	}
 	s.sessions = &sessions{log: log, changed: func() { poke(s.polled) }, recreateAfter: recreateAfter, sessions: map[netip.Addr]*session{}}
-	s.sessions.filter.attach, s.sessions.filter.probe, s.sessions.filter.retryAfter = checkBFDTTL, probeBFDTTL, ttlRetryAfter
+	s.sessions.filter.attach = attachTTLFilter
 	return s
 }
 

@@ -63,7 +63,7 @@ type PeerStatus struct {
 	Restart        RestartStatus
 	Authentication string // "md5", "gtsm", "md5+gtsm" or "none"
 	// Problem is the reason why routes are missing while the session is up, for instance
-	// that no IPv6 next hop is known, or why BFD is switched off; empty: neither.
+	// that no IPv6 next hop is known, or why BFD is off; empty: neither.
 	Problem string
 }
 

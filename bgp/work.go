@@ -167,7 +167,7 @@ func (e *engine) poll() error {
 		repairs[what] = append(repairs[what], p.GetState().GetNeighborAddress())
 	})
 	e.known.pending.end(e.gobgp, e.sessions, repairs[await], now)
-	errs := []error{err, e.recreateLost(), followFilter(e), e.followSources(), e.followHops(), e.dropUnusedClasses()}
+	errs := []error{err, e.recreateLost(), e.followSources(), e.followHops(), e.dropUnusedClasses()}
 	for _, addr := range repairs[enable] {
 		errs = append(errs, e.gobgp.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: addr}))
 	}

@@ -100,6 +100,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	for pause := time.Duration(0); ctx.Err() == nil; {
 		life, stop := context.WithCancel(ctx)
 		p.locked(func() { p.begin(stop) })
+		signal(p.changes) // what the last run had is gone
 		began := time.Now()
 		panicked := p.runOnce(life, stop)
 		stop()

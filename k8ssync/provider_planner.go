@@ -141,17 +141,21 @@ func (p planner) receive(m *member) {
 // exclude records the addresses of a cluster's Nodes, and those of servers that the box
 // needs: they count as taken. p.mu is held.
 func (p planner) exclude(m *member, addrs excluded) {
-	record := func(id lb.ServiceID, was, now []netip.Addr, hosts bool) {
+	record := func(id lb.ServiceID, was, now []netip.Addr, hosts bool) (changed bool) {
 		slices.SortFunc(now, netip.Addr.Compare)
-		if !slices.Equal(was, now) {
+		if changed = !slices.Equal(was, now); changed {
 			p.updated.Store(true)
 			p.alloc.Put(ipam.Request{ID: id, Foreign: true, Hosts: hosts, Status: now})
 		}
+		return changed
 	}
-	record(m.nodes(), m.excluded.nodes, addrs.nodes, true)
 	record(m.servers(), m.excluded.servers, addrs.servers, false)
+	changed := record(m.nodes(), m.excluded.nodes, addrs.nodes, true)
 	m.excluded = addrs
-	if odd := p.cfg.IPAM.Uncounted(m.name, addrs.nodes); len(odd) > 0 && !m.warned {
+	if !changed || m.warned {
+		return
+	}
+	if odd := p.cfg.IPAM.Uncounted(m.name, addrs.nodes); len(odd) > 0 {
 		m.warned = true // once: a kubelet writes them
 		p.log.Warn("Node address ignored", "reason", "it is in a pool for other clusters", "cluster", m.name, "address", odd[0], "addresses", len(odd))
 	}

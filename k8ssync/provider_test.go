@@ -312,6 +312,27 @@ func TestUnmanagedServiceLosesOnlyWeirsFields(t *testing.T) {
 	}
 }
 
+// Who looks only after changes sees that there are no pools any more.
+func TestTheEndOfAllPoolsIsAChange(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	time.Sleep(2 * maxInterval) // until the assignment has been reported
+	select {
+	case <-p.Changed():
+	default:
+	}
+	p.Configure(providerConfig("box1"))
+	last := p.Status()
+	surely(t, "no pools", func() bool {
+		select {
+		case <-p.Changed():
+			last = p.Status()
+		default:
+		}
+		return len(last.Usage.Pools) == 0
+	})
+}
+
 func TestIPModeIsRewritten(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")

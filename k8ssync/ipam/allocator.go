@@ -76,25 +76,30 @@ func (a *Allocator) Delete(id lb.ServiceID) {
 	a.dirty(id)
 }
 
-// list records the addresses in a Service's status.
+// list records the addresses in a Service's status, which is sorted.
 func (a *Allocator) list(id lb.ServiceID, status []netip.Addr) {
 	var was []netip.Addr
 	if r := a.requests[id]; r != nil {
 		was = r.Status
 	}
 	for _, x := range was {
-		if !slices.Contains(status, x) {
+		if !has(status, x) {
 			remove(a.listed, x, id)
 			a.dirtyListers(x)
 			a.freed(x)
 		}
 	}
 	for _, x := range status {
-		if !slices.Contains(was, x) {
+		if !has(was, x) {
 			insert(a.listed, x, id)
 			a.dirtyListers(x)
 		}
 	}
+}
+
+func has(sorted []netip.Addr, x netip.Addr) bool {
+	_, found := slices.BinarySearchFunc(sorted, x, netip.Addr.Compare)
+	return found
 }
 
 // Synced records whether the Allocator knows all Services of a cluster. Otherwise the

@@ -151,8 +151,11 @@ func (p *Pool) admitsCluster(cluster string) bool {
 // they are not taken there.
 func (c Config) Uncounted(cluster string, nodes []netip.Addr) (out []netip.Addr) {
 	for _, p := range c.Pools {
+		if p.admitsCluster(cluster) {
+			continue
+		}
 		for _, x := range nodes {
-			if !p.admitsCluster(cluster) && slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.Contains(x) }) {
+			if slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.Contains(x) }) {
 				out = append(out, x)
 			}
 		}

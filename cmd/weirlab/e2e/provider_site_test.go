@@ -266,9 +266,9 @@ func (d poolsDoc) addressState(addr string) string {
 func (s *site) metricIs(t testing.TB, name string, want float64) {
 	t.Helper()
 	eventually(t, 30*time.Second, func() error {
-		if v := s.metric(t, name); v != want {
-			time.Sleep(100 * time.Millisecond)
-			return fmt.Errorf("%s is %v, want %v", name, v, want)
+		if v, ok := s.findMetric(t, name); !ok || v != want {
+			time.Sleep(100 * time.Millisecond) // addresses are those of the last pass: a few seconds late
+			return fmt.Errorf("%s is %v (there: %v), want %v", name, v, ok, want)
 		}
 		return nil
 	})

@@ -190,20 +190,28 @@ func keysOf(t testing.TB, text string) any {
 // metric reads one sample from /metrics; name may have labels.
 func (s *site) metric(t testing.TB, name string) float64 {
 	t.Helper()
+	v, ok := s.findMetric(t, name)
+	if !ok {
+		t.Fatalf("no metric %s", name)
+	}
+	return v
+}
+
+// findMetric is metric for one that may be missing.
+func (s *site) findMetric(t testing.TB, name string) (v float64, ok bool) {
+	t.Helper()
 	text, err := lab.Get(within(t, 30*time.Second), s.box, "tcp", "127.0.0.1:10266", "/metrics")
 	must(t, err)
 	areDocumented(t, text)
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name+" "); ok {
-			var v float64
 			if _, err := fmt.Sscan(rest, &v); err != nil {
 				t.Fatalf("metric %s: %v", name, err)
 			}
-			return v
+			return v, true
 		}
 	}
-	t.Fatalf("no metric %s", name)
-	return 0
+	return 0, false
 }
 
 // eventually waits until f gives nil.

@@ -42,8 +42,12 @@ type Summary struct {
 }
 
 // askInterval is the minimal time between two Summaries. A Summary costs some work for each Service that wants an
-// address, and while many get one there are changes twenty times a second.
-const askInterval = 3 * time.Second
+// address, and while many get one there are changes twenty times a second. Few get one during an error, and its end is
+// news: a start begins with one.
+const (
+	askInterval   = 3 * time.Second
+	errorInterval = 250 * time.Millisecond
+)
 
 // New returns the pools of a configuration, with the allocator that a function makes.
 func New(cfg k8ssync.ProviderConfig, log *slog.Logger, newAllocator func(k8ssync.ProviderConfig, *slog.Logger) Allocator) *Pools {
@@ -118,6 +122,9 @@ func (p *Pools) Receive() []time.Duration {
 func (p *Pools) Next() time.Time {
 	if p.last.changes == p.changes {
 		return time.Time{}
+	}
+	if last := p.last.Addresses; last != nil && last.Writer.Error != "" {
+		return p.last.asked.Add(errorInterval)
 	}
 	return p.last.asked.Add(askInterval)
 }

@@ -113,7 +113,16 @@ func TestTheAllocatorIsAskedAfterChangesAndNotOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &fakeAllocator{}
 		p := poolsOf(g, onePool(t))
+		// The first one has an error, as nothing has been read: the next one comes soon.
 		p.Summary(time.Now())
+		p.Receive()
+		if in := time.Until(p.Next()); in != errorInterval {
+			t.Errorf("after an error it is asked in %s", in)
+		}
+		g.status.LeaseCluster = "first"
+		time.Sleep(errorInterval)
+		p.Summary(time.Now())
+		g.asked = 1
 		time.Sleep(time.Hour)
 		if p.Summary(time.Now()); g.asked != 1 || !p.Next().IsZero() {
 			t.Errorf("without news it is asked %d times, and again at %s", g.asked, p.Next())
