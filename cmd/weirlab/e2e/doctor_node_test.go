@@ -142,15 +142,12 @@ func (p *patient) onTheBox(t *testing.T) {
 	must(t, err)
 	sender, err := p.box.Start("bash", "-c", "while :; do echo x >/dev/udp/198.18.1.2/9; sleep 0.1; done")
 	must(t, err)
-	// With few files left weir can't read the kernel: the other faults, for which it needs some, come later.
-	p.faults(t, []fault{
-		{check: "open-files", names: "files and connections open, of at most", undo: "prlimit --pid " + pid + " --nofile=4096:",
-			put: "prlimit --pid " + pid + " --nofile=$(($(ls /proc/" + pid + "/fd | wc -l) + 5)):"},
-	})
 	p.faults(t, []fault{
 		{check: "files", names: "there is no such file", put: "mv /etc/weir/prod.kubeconfig /etc/weir/gone", undo: "mv /etc/weir/gone /etc/weir/prod.kubeconfig"},
 		{check: "disk", names: "of the space is free in " + stateDir, undo: "umount " + stateDir,
 			put: "mkdir -p " + stateDir + "; mount -t tmpfs -o size=1m none " + stateDir + "; head -c 1010000 /dev/zero >" + stateDir + "/large"},
+		{check: "open-files", names: "files and connections open, of at most", undo: "prlimit --pid " + pid + " --nofile=4096:",
+			put: "prlimit --pid " + pid + " --nofile=$(($(ls /proc/" + pid + "/fd | wc -l) + 5)):"},
 		{check: "memory", names: "of memory are available", put: noMemory, undo: memory},
 		{check: "kernel", names: "kernel 5.4.0-1-amd64 is older than 5.9", put: oldKernel, undo: kernel},
 		{check: "conn-reuse", names: "is not 0 on kernel 5.4.0", put: "sysctl -qw net.ipv4.vs.conn_reuse_mode=1"},
