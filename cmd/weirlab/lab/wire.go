@@ -221,11 +221,11 @@ func solicitedGroup(network string, addr netip.Addr) string {
 }
 
 // addVeths makes the cards of a machine without a kernel of its own. Those of an earlier boot go
-// first: the kernel is in no hurry to end a namespace.
+// first: the kernel is in no hurry to end a namespace, and may do so between the two requests here.
 func (m wiring) addVeths(namespace int) error {
 	for _, c := range m.cards {
 		if old, err := netlink.LinkByName(c.port); err == nil {
-			if err := netlink.LinkDel(old); err != nil {
+			if err := netlink.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) {
 				return fmt.Errorf("remove old port %s: %w", c.port, err)
 			}
 		}
