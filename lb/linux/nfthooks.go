@@ -61,11 +61,16 @@ func (t *nftTables) hold(ctx context.Context, f lb.Family, chain nftChain) error
 }
 
 // holdHooks makes the table that keeps translations while other programs can remove weir's own table of a
-// family. Once weir owns that, it removes it.
+// family. Once weir owns that and has written its chains, which come after the table and its sets, it removes it.
 func (w *watcher) holdHooks(ctx context.Context, f lb.Family) error {
 	need := w.tables.shared[f]
 	if need == w.hookTables.isOwner(f) || need && w.hookTables.shared[f] {
 		return nil
+	}
+	if !need {
+		if translates, err := newNFTRules(f, "", w.tables).translates(ctx); err != nil || !translates {
+			return err
+		}
 	}
 	return w.ownChange(ctx, func() error {
 		r := newNFTRules(f, "", w.hookTables)
@@ -74,4 +79,15 @@ func (w *watcher) holdHooks(ctx context.Context, f lb.Family) error {
 		}
 		return r.remove(ctx)
 	})
+}
+
+// translates reports whether the table has a base chain of type nat.
+func (r *nftRules) translates(ctx context.Context) (bool, error) {
+	chains, err := r.chains(ctx)
+	for _, hook := range chains {
+		if hook != nil && hook.kind == "nat" {
+			return true, err
+		}
+	}
+	return false, err
 }

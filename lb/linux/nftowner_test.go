@@ -151,6 +151,10 @@ func TestNFTHooksStayWhenTheTablesGo(t *testing.T) {
 	k.tables.noOwners = false
 	must(t, k.tables.create(t.Context(), lb.IPv4)) // with an owner, from Linux 6.9
 	k.watcher.takeOver(t.Context())
+	sh(t, "nft list table ip "+NFTHooksTable) // the new table has no chains yet
+	r := newNFTRules(lb.IPv4, "", k.tables)
+	must(t, r.transact(t.Context(), func(e *encoder) { r.putChain(e, hooksChain(r.names)) }))
+	k.watcher.takeOver(t.Context())
 	if out := sh(t, "nft list tables"); strings.Contains(out, "table ip "+NFTHooksTable) == k.tables.isOwner(lb.IPv4) {
 		t.Errorf("weir owns its table: %v; there are\n%s", k.tables.isOwner(lb.IPv4), out)
 	}
