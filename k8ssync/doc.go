@@ -19,7 +19,7 @@
 //	translation.go        which Services are translated again, and when
 //	translate.go          the meaning of one Service, and its backends; endpoints.go chooses
 //	                      their endpoints, env.go the addresses that it may have,
-//	                      annotation.go its annotations, tunnel.go those to nodes
+//	                      annotation.go its annotations, tunnel.go its tunnels to nodes
 //	outbox.go             Take, Commit, and what the guard blocks
 //	snapshot_file.go      the snapshot; its format is in snapshot.go
 //	event.go              Events

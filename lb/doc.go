@@ -11,11 +11,27 @@
 //
 // The package is pure: it has no I/O, clock or logger. It imports the standard library only,
 // and nothing of weir. The kernel is behind the Kernel interface, which lb/linux and the
-// working Fake of this package implement.
+// working Fake of this package implement. differential_test.go compares Fake with a real kernel.
+//
+// # Files
+//
+//	service.go, backend.go, frontend.go, catalog.go    Services, their frontends and their owners
+//	guard*.go, reserved.go             mass deletions, and addresses of deleted Services
+//	facts.go, checks.go, quorum.go     health and host addresses
+//	plan.go, base.go, set.go, marks.go, forward.go     the objects of a Service, and of all
+//	object.go, virtual.go, table*.go, state.go, claims.go, ownerplan.go, compact.go    objects in tables
+//	diff.go, order.go, role.go, depend.go              operations and their order
+//	reconcile.go, model.go, apply.go, failures.go, audit.go, expect.go     passes, errors, audits
+//	adopt.go, takeover.go, orphans.go, readback.go     objects of others and of an earlier run
+//	drain*.go, survive.go              drains of backends, and connections without the box
+//	route.go                           VIPs to announce
+//	note.go, explain*.go, explanation.go, fate.go      Notes, and weir explain
+//	kernel.go, fake*.go                the kernel, and the one of tests
 //
 // # Glossary
 //
-// These words are the same in code, TOML, metrics, logs and on the command line:
+// These words are the same in code, TOML, metrics, logs and on the command line. One has a second
+// meaning: weir drain is about VIPs and boxes.
 //
 //	Service   VIPs, ports and the backends behind them
 //	Backend   one address and port that answers for a Service

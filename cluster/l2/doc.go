@@ -150,9 +150,9 @@
 //
 // # Libraries
 //
-// golang.org/x/sys/unix for sockets and golang.org/x/net/bpf to assemble filters, which
-// no other package of weir uses; vishvananda/netlink for interfaces. mdlayher's ndp uses
-// the kernel's ICMPv6 socket, which is bound to an address of the interface: it receives
-// no solicitation for an address that the box only forwards, and cannot send in its name.
+// golang.org/x/sys/unix for sockets and golang.org/x/net/bpf to assemble filters;
+// vishvananda/netlink for interfaces. mdlayher's ndp uses the kernel's ICMPv6 socket, which
+// is bound to an address of the interface: it receives no solicitation for an address that
+// the box only forwards, and cannot send in its name.
 // mdlayher's arp reads every ARP frame without a filter.
 package l2

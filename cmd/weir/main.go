@@ -2,9 +2,9 @@
 // and change it. It never decides anything itself: the packages below internal do.
 //
 // Commands that read are nouns (status, services, health, events), commands that change
-// are verbs (run, reload, drain, cleanup), as are those that only try (check, plan,
-// import). Data goes to standard output, messages go to standard error. Each command
-// is one file; main.go puts them together.
+// are verbs (run, reload, drain, cleanup), as are those that only try or explain (check, plan,
+// import, explain). Data goes to standard output, messages go to standard error. A file
+// has one command, or two that belong together (drain and undrain); main.go puts them together.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Package linux implements lb.Kernel with IPVS, nf_tables or ipset and iptables, a dummy device
 // with addresses, local routes, conntrack and sysctls. It never decides about
 // objects: package lb selects them, their order and their owner. The owner of the rules, nf_tables or
-// iptables, is selected here (nfttrial.go). It is the only code of weir that changes the kernel, and
+// iptables, is selected here (nfttrial.go). It is the only code of weir that changes the kernel of a box, and
 // imports lb and nothing else of weir. Without IPVS the virtual servers are rules (Mode).
 //
 // Everything but the rules goes over netlink, in batches: as many messages as fit into one
@@ -11,16 +11,16 @@
 //
 // Files:
 //
-//   - the whole: kernel.go (Kernel), audit.go (Observe), watch.go, watchrules.go and watchservers.go
+//   - the whole: kernel.go (Kernel), config.go, audit.go (Observe), watch.go, watchrules.go and watchservers.go
 //     (foreign changes), ledger.go (objects on links), counters.go
 //   - netlink: message.go, netlink.go, socket.go, genl.go
-//   - IPVS: ipvs.go, ipvsmsg.go, procfs.go, order.go (backends of scheduler mh),
+//   - IPVS: ipvs.go, ipvsmsg.go, kernelops.go, procfs.go, order.go (backends of scheduler mh),
 //     syncdaemon.go, traffic.go and count.go (counters and connections), vipdialer.go (checks of VIPs)
-//   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, conntrack.go, staleflows.go,
-//     sysctl.go, marking.go (firewall marks)
-//   - rules: rules.go (content), rule.go (their parts), insideports.go, backend.go (change of
-//     their owner), nfttrial.go and policies.go (choice of their owner: rules = "auto"),
-//     nftmissing.go (features with the version of Linux that has them)
+//   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, tunneldevice.go, conntrack.go,
+//     staleflows.go, sysctl.go, marking.go (firewall marks)
+//   - rules: rules.go (content), rule.go (their parts), insideports.go, fwmarks.go, ownsource.go,
+//     replies.go, backend.go (change of their owner), nfttrial.go and policies.go (choice of their
+//     owner: rules = "auto"), nftmissing.go (features with the version of Linux that has them)
 //   - with iptables: ruleiptables.go and rulestext.go (text), install.go (installation),
 //     iptables.go (programs), stamp.go (changes)
 //   - with nf_tables: nftrules.go and nftexpr.go (expressions), nfttable.go (installation),
@@ -28,10 +28,11 @@
 //     nftset*.go (sets), nft_message.go (transactions), nftgen.go (their numbers: foreign changes)
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
-//     dnatconns.go (connections); with nf_tables nftservers.go (content), nftslots.go (choice),
-//     nftserverrules.go (rules), nftserverstore.go and nftserverwrite.go (installation)
+//     dnatconns.go (connections), dnatleft.go (objects of another mode); with nf_tables nftservers.go
+//     (content), nftslots.go (choice), nftserverrules.go (rules), nftserverstore.go and
+//     nftserverwrite.go (installation)
 //   - diagnosis: probe.go (missing modules and programs), tables.go (weir doctor),
-//     kubeproxy.go, conntrack_room.go
+//     filterchains.go, kubeproxy.go, conntrack_room.go
 package linux
 
 import (

@@ -1,5 +1,5 @@
 // Package e2e has only tests: weir on real kernels, seen from outside. A test never
-// trusts weir's own report. Clients send packets, backends report the client's
+// proves the fate of a packet by weir's own report. Clients send packets, backends report the client's
 // address, and independent tools (ipvsadm, ipset, iptables-save, conntrack, ip) show the
 // state of the kernel.
 //
