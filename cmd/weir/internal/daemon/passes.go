@@ -147,6 +147,9 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	}
 	p.metrics.Pass(rep, err, took)
 	p.objects.Apply(rep.Ops)
+	if !since.IsZero() {
+		p.target.changes.services++ // those received since the last pass are planned now
+	}
 	if p.target.mode.Use == linux.ModeNetfilter {
 		p.unsupported.Apply(rep.Ops)
 	}

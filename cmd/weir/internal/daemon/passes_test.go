@@ -164,3 +164,21 @@ func TestTheLoopDoesNotWaitForACountOfDrains(t *testing.T) {
 		}
 	})
 }
+
+// What was derived between the reception of Services and the pass that plans them is stale after it. A pass without a
+// change leaves it.
+func TestAPassMakesOwnersStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gaugeBox(t, oneRouter)
+		for _, changed := range []bool{true, false} {
+			if changed {
+				g.box.passes.progress.changed(time.Now())
+			}
+			before := g.target.changes.services
+			g.box.passes.sync(t.Context())
+			if stale := g.target.changes.services != before; stale != changed {
+				t.Errorf("after a pass with a change %v, the owners are stale: %v", changed, stale)
+			}
+		}
+	})
+}
