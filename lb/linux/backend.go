@@ -109,7 +109,7 @@ func (w *watcher) takeOver(ctx context.Context) {
 		case hooksErr != nil:
 			w.log.Warn("table of hooks without owner", "table", table, "effect", "connections are reset if another program removes the table", "error", hooksErr)
 		case reason != "":
-			w.log.Info("table without owner, repaired after foreign changes", "table", table, "reason", "tables have an owner that persists since Linux 6.9")
+			w.log.Info("table without owner, repaired after foreign changes", "table", table, "reason", w.tables.whyShared(ctx, f))
 		}
 	}
 }
@@ -150,13 +150,33 @@ func (o *otherBackend) search(ctx context.Context) error {
 		if err := o.searchServers(ctx, left); err != nil {
 			return err
 		}
-		o.left = left
+		o.left, o.copied = left, o.rulesOfOwn(ctx)
 	}
 	o.searched = true
 	if o.left == nil {
 		o.sets.socket().close()
 	}
 	return nil
+}
+
+// rulesOfOwn reports whether packets meet rules of this backend in all families: an earlier process has copied the sets
+// of the other one, which nothing has updated since.
+func (o *otherBackend) rulesOfOwn(ctx context.Context) bool {
+	for _, f := range o.config.Families {
+		if met, err := o.rules[f].met(ctx); err != nil || !met {
+			return false
+		}
+	}
+	return true
+}
+
+// met reports whether packets meet any rules of this backend.
+func (r *rules) met(ctx context.Context) (bool, error) {
+	have, err := r.peek(ctx)
+	if r.nft != nil {
+		return len(have[r.nft.table].rules) > 0, err
+	}
+	return reached(r.want, have), err
 }
 
 // IgnoreOther leaves the sets of the other backend out of all observations and copies, and reports

@@ -119,6 +119,37 @@ func TestNFTTheOldOwnerOfTheRulesGoesAtOnce(t *testing.T) {
 	}
 }
 
+// A process that ends before it has removed the other owner leaves its sets. Nothing updates them, so the next process
+// copies none of them.
+func TestNFTOldSetsAreCopiedOnce(t *testing.T) {
+	inNamespace(t)
+	for _, to := range []Backend{NFTables, NFT} {
+		from := map[Backend]Backend{NFTables: NFT, NFT: NFTables}[to]
+		for _, mode := range []Mode{ModeIPVS, ModeNetfilter} {
+			t.Run(fmt.Sprint(mode, " ", to), func(t *testing.T) {
+				t.Cleanup(func() { sh(t, "nft flush ruleset; ipset destroy") })
+				ownerRun{mode, from}.serve(t)
+				next := ownerRun{mode, to}
+				k := next.open(t)
+				apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Rules{Family: lb.IPv4}})
+				apply(t, k, lb.Op{Verb: lb.Delete, Object: recordedMember})
+				k.Close()
+				k = next.open(t)
+				if found := snapshot(t, k, isSet); found[recordedMember.ID()] != nil {
+					t.Error("the member of the old owner is in use")
+				}
+				apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSIPs, Addr: recordedMember.Addr}})
+				if left, err := k.ForgetOther(t.Context(), anyServer, false); left > 0 || err != nil {
+					t.Errorf("%d left, %v", left, err)
+				}
+				if found := snapshot(t, k, isSet); found[recordedMember.ID()] != nil {
+					t.Error("the member of the old owner is copied")
+				}
+			})
+		}
+	}
+}
+
 // Rules of iptables are no obstacle if its programs are gone.
 func TestNFTTheProgramsOfIPTablesMayBeGone(t *testing.T) {
 	inNamespace(t)

@@ -31,7 +31,7 @@ func FuzzFilterChain(f *testing.F) {
 	for _, hook := range []uint32{unix.NF_INET_LOCAL_IN, unix.NF_INET_FORWARD, unix.NF_INET_POST_ROUTING} {
 		f.Add(encoded(func(e *encoder) {
 			r := newNFTRules(lb.IPv4, "KUBE", newNFTTables(nil, "weir"))
-			r.putChain(e, nftChain{name: "in", hook: &nftHook{"filter", hook, -1}})
+			r.putChain(e, nftChain{name: "in", hook: &nftHook{"filter", hook, -1, nfAccept}})
 		}))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -130,10 +130,10 @@ func (c *conn) deliver(errs []error) {
 // NLM_F_DUMP), or the only one. After a lost reply it starts over and calls again, so that the
 // caller can discard what it has.
 func (c *conn) query(ctx context.Context, put func(e *encoder), again func(), each func(message)) error {
+	if err := ctx.Err(); err != nil {
+		return err // try would close the socket, which may own tables
+	}
 	return c.try(func() error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		again()
 		c.out.reset(c.seq)
 		put(&c.out)

@@ -118,6 +118,10 @@ func (w *watcher) pause(ctx context.Context) (resume func()) {
 	if s == nil || w.tables == nil {
 		return resume
 	}
+	// idle would create a table that is missing, and without an owner.
+	if ready, err := w.tables.ready(ctx, w.config.Families[0]); err != nil || !ready {
+		return resume
+	}
 	conn := w.tables.conn
 	before, commits := w.conntrack.generation(ctx), conn.commits
 	// The kernel numbers a transaction before it announces it, and carries out one at a time: after an

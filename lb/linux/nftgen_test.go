@@ -162,6 +162,24 @@ func TestOwnChangesAreFollowed(t *testing.T) {
 
 // While weir makes many changes, the kernel announces none of them. Another program's change in that time
 // is noticed afterwards.
+// A first start may have many changes before there is a table. It gets an owner all the same.
+func TestNFTAPauseMakesNoTable(t *testing.T) {
+	k, _ := nftKernel(t)
+	watching(t, k)
+	sh(t, "nft flush ruleset")
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, known := range []bool{true, false} {
+		if !known {
+			k.tables.forget(lb.IPv4)
+		}
+		k.watcher.pause(t.Context())()
+		if out := sh(t, "nft list tables"); strings.Contains(out, "table ip weir\n") {
+			t.Errorf("there are\n%s", out)
+		}
+	}
+}
+
 func TestNFTManyChangesAreNotAnnounced(t *testing.T) {
 	k, _ := nftKernel(t)
 	events := watching(t, k)

@@ -26,7 +26,7 @@ var hooksRule = when(state("ESTABLISHED")).then(pass)
 // hooksChain returns the only chain of the table.
 func hooksChain(n ruleNames) nftChain {
 	return nftChain{
-		"nat-POSTROUTING", &nftHook{"nat", unix.NF_INET_POST_ROUTING, 300},
+		"nat-POSTROUTING", &nftHook{"nat", unix.NF_INET_POST_ROUTING, 300, nfAccept},
 		[]nftRule{{"weir: keeps the translation of connections", hooksRule.nft(n)}},
 	}
 }

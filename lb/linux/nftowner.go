@@ -16,6 +16,7 @@ import (
 // becomes its owner. Without persist the kernel would remove the table with the socket, and all
 // rules with it, so weir never sets owner without it.
 const (
+	nftTableDormant = 0x1 // packets meet no rule of the table; weir never sets it
 	nftTableOwner   = 0x2 // Linux 5.12
 	nftTablePersist = 0x4 // Linux 6.9
 	nftTableOwned   = nftTableOwner | nftTablePersist
@@ -43,13 +44,8 @@ func newNFTTables(conn *conn, name string) *nftTables {
 // create makes the table of a family, or takes over one without an owner. A kernel without
 // owners that persist, before 6.9, and a table that was made without them get none.
 func (t *nftTables) create(ctx context.Context, f lb.Family) error {
-	if t.isOwner(f) {
-		return nil
-	}
-	if t.shared[f] {
-		if exists, err := t.exists(ctx, f); err != nil || exists {
-			return err
-		}
+	if ready, err := t.ready(ctx, f); err != nil || ready {
+		return err
 	}
 	if !t.noOwners {
 		err := t.put(ctx, f, t.ownerFlags)
@@ -91,24 +87,66 @@ func (t *nftTables) takeOver(ctx context.Context, f lb.Family) error {
 	return nil
 }
 
+// ready reports whether there is a table that create leaves as it is.
+func (t *nftTables) ready(ctx context.Context, f lb.Family) (bool, error) {
+	if t.isOwner(f) || !t.shared[f] {
+		return t.isOwner(f), nil
+	}
+	return t.exists(ctx, f)
+}
+
+// enable has the kernel use a table that another program has made dormant.
+func (t *nftTables) enable(ctx context.Context, f lb.Family) error {
+	_, flags, err := t.look(ctx, f)
+	if err != nil || flags&nftTableDormant == 0 {
+		return err
+	}
+	errs, err := t.conn.transaction(ctx, func(e *encoder) {
+		t.putTable(e, f, 0)
+		e.be32(unix.NFTA_TABLE_FLAGS, flags&^nftTableDormant)
+	})
+	return errors.Join(err, firstError(errs))
+}
+
 // exists reports whether there is a table. The kernel creates one with each request that names
 // it, with NLM_F_CREATE or without.
-func (t *nftTables) exists(ctx context.Context, f lb.Family) (found bool, err error) {
+func (t *nftTables) exists(ctx context.Context, f lb.Family) (bool, error) {
+	found, _, err := t.look(ctx, f)
+	return found, err
+}
+
+// look reads the flags of a table, if there is one.
+func (t *nftTables) look(ctx context.Context, f lb.Family) (found bool, flags uint32, err error) {
 	put := func(e *encoder) {
 		beginNFT(e, unix.NFT_MSG_GETTABLE, 0, nftFamily(f))
 		e.str(unix.NFTA_TABLE_NAME, t.name)
 	}
-	err = t.conn.query(ctx, put, func() { found = false }, func(message) { found = true })
+	err = t.conn.query(ctx, put, func() { found, flags = false, 0 }, func(m message) {
+		if len(m.body) >= 4 {
+			found, flags = true, getBE32(attribute(m.body[4:], unix.NFTA_TABLE_FLAGS))
+		}
+	})
 	if errors.Is(err, unix.ENOENT) || noNFTables(err) {
 		err = nil
 	}
-	return found, err
+	return found, flags, err
 }
 
 // ownerless reports whether the kernel's answer to a table refuses the flags of an owner: those of one that
 // persists before Linux 6.9, any before 5.12, and for a table that was made without them.
 func ownerless(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)
+}
+
+// whyShared returns the reason why a table has no owner.
+func (t *nftTables) whyShared(ctx context.Context, f lb.Family) string {
+	trial := *t
+	trial.name = trialTable
+	errs, err := t.conn.rehearsal(ctx, func(e *encoder) { trial.putTable(e, f, t.ownerFlags) })
+	if err == nil && firstError(errs) == nil {
+		return fmt.Sprintf("another program has made it, as from a saved ruleset; after `nft delete table %s %s` weir makes one with an owner", nftTableFamily(f), t.name)
+	}
+	return "tables have an owner that persists since Linux 6.9"
 }
 
 // final reports whether t is the owner of the table, or can't be.

@@ -43,6 +43,7 @@ type nftHook struct {
 	kind     string
 	hook     uint32
 	priority int32
+	policy   uint32 // nfAccept in all of weir's
 }
 
 type nftRule struct {
@@ -54,17 +55,17 @@ type nftRule struct {
 // before the chains of other programs that have the usual priorities: weir's rules decide
 // about packets of Services first, as those of iptables do.
 var nftHooks = map[ruleTableChain]nftHook{
-	{"mangle", "PREROUTING"}:  {"filter", unix.NF_INET_PRE_ROUTING, -151},
-	{"mangle", "POSTROUTING"}: {"filter", unix.NF_INET_POST_ROUTING, -151},
-	{"mangle", "OUTPUT"}:      {"route", unix.NF_INET_LOCAL_OUT, -151},
-	{"nat", "PREROUTING"}:     {"nat", unix.NF_INET_PRE_ROUTING, -101},
-	{"nat", "OUTPUT"}:         {"nat", unix.NF_INET_LOCAL_OUT, -101},
-	{"nat", "POSTROUTING"}:    {"nat", unix.NF_INET_POST_ROUTING, 99},
-	{"filter", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, -1},
-	{"filter", "FORWARD"}:     {"filter", unix.NF_INET_FORWARD, -1},
+	{"mangle", "PREROUTING"}:  {"filter", unix.NF_INET_PRE_ROUTING, -151, nfAccept},
+	{"mangle", "POSTROUTING"}: {"filter", unix.NF_INET_POST_ROUTING, -151, nfAccept},
+	{"mangle", "OUTPUT"}:      {"route", unix.NF_INET_LOCAL_OUT, -151, nfAccept},
+	{"nat", "PREROUTING"}:     {"nat", unix.NF_INET_PRE_ROUTING, -101, nfAccept},
+	{"nat", "OUTPUT"}:         {"nat", unix.NF_INET_LOCAL_OUT, -101, nfAccept},
+	{"nat", "POSTROUTING"}:    {"nat", unix.NF_INET_POST_ROUTING, 99, nfAccept},
+	{"filter", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, -1, nfAccept},
+	{"filter", "FORWARD"}:     {"filter", unix.NF_INET_FORWARD, -1, nfAccept},
 	// Behind ip_vs, which has the priority 98 in INPUT, and before mangle POSTROUTING, which matches the source.
-	{"replies", "POSTROUTING"}: {"filter", unix.NF_INET_POST_ROUTING, -152},
-	{"replies", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, 101},
+	{"replies", "POSTROUTING"}: {"filter", unix.NF_INET_POST_ROUTING, -152, nfAccept},
+	{"replies", "INPUT"}:       {"filter", unix.NF_INET_LOCAL_IN, 101, nfAccept},
 }
 
 type ruleTableChain struct{ table, chain string }
@@ -157,6 +158,9 @@ func (r *nftRules) install(ctx context.Context) error {
 		return err
 	}
 	if err := r.tables.create(ctx, r.names.family); err != nil {
+		return err
+	}
+	if err := r.tables.enable(ctx, r.names.family); err != nil {
 		return err
 	}
 	if r.servers != nil {
@@ -254,7 +258,7 @@ func (r *nftRules) putChain(e *encoder, c nftChain) {
 	e.be32(unix.NFTA_HOOK_HOOKNUM, c.hook.hook)
 	e.be32(unix.NFTA_HOOK_PRIORITY, uint32(c.hook.priority))
 	e.end(at)
-	e.be32(unix.NFTA_CHAIN_POLICY, nfAccept)
+	e.be32(unix.NFTA_CHAIN_POLICY, c.hook.policy)
 	e.str(unix.NFTA_CHAIN_TYPE, c.hook.kind)
 }
 
@@ -291,6 +295,7 @@ func (r *nftRules) chains(ctx context.Context) (map[string]*nftHook, error) {
 			out[name] = &nftHook{
 				cString(attribute(m.body[4:], unix.NFTA_CHAIN_TYPE)),
 				getBE32(attribute(hook, unix.NFTA_HOOK_HOOKNUM)), int32(getBE32(attribute(hook, unix.NFTA_HOOK_PRIORITY))),
+				getBE32(attribute(m.body[4:], unix.NFTA_CHAIN_POLICY)),
 			}
 		}
 	})
@@ -339,7 +344,11 @@ func (r *nftRules) holds(ctx context.Context, want []nftChain) (bool, error) {
 		return false, err
 	}
 	r.gone = len(have) == 0
-	equal := len(have) == len(want)
+	_, flags, err := r.tables.look(ctx, r.names.family)
+	if err != nil {
+		return false, err
+	}
+	equal := len(have) == len(want) && flags&nftTableDormant == 0
 	for _, c := range want {
 		hook, there := have[c.name]
 		equal = equal && there && sameHook(hook, c.hook)

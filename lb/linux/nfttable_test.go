@@ -112,6 +112,8 @@ func TestNFTRulesAreRepaired(t *testing.T) {
 		"nft insert rule ip weir filter-INPUT drop",
 		"nft flush chain ip weir KUBE-VIP",
 		"nft flush table ip weir",
+		"nft 'chain ip weir filter-INPUT { policy drop; }'",
+		"nft 'add table ip weir { flags dormant; }'",
 		"nft add chain ip weir another",
 		"nft 'add chain ip weir another { type filter hook input priority -5; }; add rule ip weir another drop'",
 		"nft 'flush chain ip weir nat-PREROUTING; delete chain ip weir nat-PREROUTING; add chain ip weir nat-PREROUTING { type nat hook prerouting priority 0; }'",

@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -9,7 +10,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -255,6 +258,31 @@ func TestNFTIsSelected(t *testing.T) {
 	if use || !strings.Contains(reason.Error(), "iptables (IPv4) has policy DROP in FORWARD") {
 		t.Errorf("beside Docker: %v, %v", use, reason)
 	}
+}
+
+// Other programs write nf_tables at boot, and each of their writes interrupts a read.
+func TestNFTIsSelectedBesideWrites(t *testing.T) {
+	inNamespace(t)
+	t.Cleanup(func() { sh(t, "nft flush ruleset") })
+	sh(t, "(echo 'table ip other {'; for i in $(seq 20000); do echo \"chain c$i { }\"; done; echo '}') | nft -f -")
+	tables := sharedTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}))
+	defer tables.conn.close()
+	r := newNFTRules(lb.IPv4, "", tables)
+	r.table = "other"
+	end := time.Now().Add(500 * time.Millisecond)
+	var writes sync.WaitGroup
+	writes.Go(func() {
+		for i := 0; time.Now().Before(end); i++ {
+			if err := r.transact(t.Context(), func(e *encoder) { r.putChain(e, nftChain{name: fmt.Sprint("more", i)}) }); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	if use, reason := SelectNFTables(t.Context(), DefaultConfig()); !use {
+		t.Errorf("iptables has the rules: %v", reason)
+	}
+	writes.Wait()
 }
 
 // nativeFilter is a table ip filter as in /etc/nftables.conf. iptables-nft-save does not print it, and

@@ -25,6 +25,7 @@ var nftDamage = []string{
 	"nft flush table ip weir && sleep 0.1 && nft flush table ip weir", // again, after the repair
 	"nft flush set ip weir KUBE-LOAD-BALANCER && nft flush set ip weir KUBE-IPVS-PORTS",
 	"nft add rule ip weir KUBE-SERVICES accept", "nft insert rule ip weir filter-INPUT drop",
+	"nft 'chain ip weir filter-INPUT { policy drop; }'", "nft 'add table ip weir { flags dormant; }'",
 }
 
 // nftFlushMaps empties weir's maps, which have members in mode netfilter.
