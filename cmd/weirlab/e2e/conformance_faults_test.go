@@ -55,7 +55,7 @@ func checkFaults(k *kubeKit) {
 		k.repairs("announcements are lost (ENOBUFS), with them that of a flush", now, k.overflows)
 		k.repairs("dumps are interrupted (EINTR) while addresses are flushed", now, k.interrupts)
 	}
-	if byRules(k.engine) {
+	if k.engine.name() == iptablesMode {
 		// A foreign flush of the rules may cut an established connection: see linux.Unsupported.
 		k.note += " (established connections may be cut)"
 		return
