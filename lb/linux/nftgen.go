@@ -13,8 +13,15 @@ import (
 // can read the number before and after it.
 type generations struct {
 	mu        sync.Mutex
-	pending   hint            // announced without the number so far
-	announced map[uint32]hint // by number
+	pending   announcement            // without the number so far
+	announced map[uint32]announcement // by number
+	kept      int                     // bytes of removals
+}
+
+// announcement is what a change of nf_tables may have changed, and the messages about elements that it has removed.
+type announcement struct {
+	bits     hint
+	removals [][]byte
 }
 
 // collect collects announcements until their number comes.
@@ -22,31 +29,36 @@ func (g *generations) collect(m message) hint {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m.typ != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
-		g.pending |= nftHint(m)
+		bits := nftHint(m)
+		g.pending.bits |= bits
+		if bits&(hintTable4|hintTable6) != 0 {
+			g.keepRemoval(m)
+		}
 		return 0
 	}
 	number, ok := parseGeneration(m.body)
-	if !ok || g.pending == 0 {
+	if !ok || g.pending.bits == 0 {
 		return 0
 	}
 	if g.announced == nil {
-		g.announced = map[uint32]hint{}
+		g.announced = map[uint32]announcement{}
 	}
-	g.announced[number] |= g.pending
-	g.pending = 0
+	g.announced[number], g.pending = g.pending, announcement{}
 	return hintGeneration
 }
 
 // take returns the foreign changes.
-func (g *generations) take(own func(number uint32) bool) (others hint) {
+func (g *generations) take(own func(number uint32) bool) (others announcement) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for number, bits := range g.announced {
+	for number, a := range g.announced {
 		if !own(number) {
-			others |= bits
+			others.bits |= a.bits
+			others.removals = append(others.removals, a.removals...)
 		}
 	}
 	clear(g.announced)
+	g.kept = 0
 	return others
 }
 
@@ -193,10 +205,14 @@ func (w *watcher) endRead(ctx context.Context, err error) {
 	w.read.done = true
 }
 
-// othersChanges returns the families with foreign changes of the rules. It waits for a change
-// of weir's own.
-func (w *watcher) othersChanges(g *generations) hint {
+// othersChanges returns the hints of foreign changes, and records in rules the members that they have removed. It waits
+// for a change of weir's own.
+func (w *watcher) othersChanges(g *generations, rules rulesWatch) hint {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return g.take(func(number uint32) bool { return slices.Contains(w.own, number) })
+	others := g.take(func(number uint32) bool { return slices.Contains(w.own, number) })
+	for _, f := range w.config.Families {
+		rules.removed(f, removedMembers(others.removals, w.config.Prefix, f))
+	}
+	return others.bits
 }

@@ -160,8 +160,6 @@ func TestOwnChangesAreFollowed(t *testing.T) {
 	}
 }
 
-// While weir makes many changes, the kernel announces none of them. Another program's change in that time
-// is noticed afterwards.
 // A first start may have many changes before there is a table. It gets an owner all the same.
 func TestNFTAPauseMakesNoTable(t *testing.T) {
 	k, _ := nftKernel(t)
@@ -180,6 +178,8 @@ func TestNFTAPauseMakesNoTable(t *testing.T) {
 	}
 }
 
+// While weir makes many changes, the kernel announces none of them. Another program's change in that time
+// is noticed afterwards.
 func TestNFTManyChangesAreNotAnnounced(t *testing.T) {
 	k, _ := nftKernel(t)
 	events := watching(t, k)

@@ -159,7 +159,7 @@ func (w *watcher) watch(ctx context.Context, h *hints, failed <-chan error, noti
 		}
 		bits := h.take()
 		if bits&hintGeneration != 0 {
-			bits |= w.othersChanges(&h.nft)
+			bits |= w.othersChanges(&h.nft, rules)
 		}
 		if bits&hintOverflow != 0 {
 			notify(lb.Event{Host: true, What: "the kernel reported more changes than could be read"})

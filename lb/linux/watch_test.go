@@ -187,6 +187,33 @@ func TestNFTARemovedTableIsLostWithItsSets(t *testing.T) {
 	}
 }
 
+// Removed members are reported with the announcement, so that they are written before an audit has read everything.
+func TestNFTRemovedMembersAreLost(t *testing.T) {
+	k, _ := nftKernel(t)
+	var members []lb.Object
+	for i, m := range tenMembers() {
+		members = append(members, m, lb.Member{Set: lb.SetLoadBalancer, Addr: m.(lb.Member).Addr, Port: uint16(80 + i), Proto: lb.TCP})
+	}
+	add(t, k, members...)
+	events := watching(t, k)
+	caughtUp(t, k, events)
+	remove(t, k, members[:4]...)
+	if got := quiet(t, events, 300*time.Millisecond); len(got) != 0 {
+		t.Errorf("weir's own changes: %v", got)
+	}
+	sh(t, "nft delete element ip weir KUBE-LOAD-BALANCER '{ 192.0.2.2 . tcp . 82 }'")
+	lost(t, events, members[5])
+	sh(t, "nft flush set ip weir KUBE-IPVS-IPS")
+	var rest []lb.Object
+	for _, o := range members[4:] {
+		if o.(lb.Member).Set == lb.SetIPVSIPs {
+			rest = append(rest, o)
+		}
+	}
+	lost(t, events, rest...)
+	quiet(t, events, 300*time.Millisecond)
+}
+
 func TestWatchReportsAClearedIPVS(t *testing.T) {
 	inBox(t)
 	k := newKernel(t)

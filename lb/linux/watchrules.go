@@ -27,10 +27,22 @@ var defaultPace = pace{poll: 500 * time.Millisecond, minInterval: 2 * time.Secon
 type rulesWatch map[lb.Family]rulesState
 
 // rulesState reports whether a change was announced, and the time of the next check. Checks of
-// weir's own table use up time: spent is the end of it.
+// weir's own table use up time: spent is the end of it. members are those that other programs have removed since
+// the last check.
 type rulesState struct {
 	announced   bool
 	next, spent time.Time
+	members     []lb.Object
+}
+
+// maxLost limits the members that wait for a check. The audit after it finds the others.
+const maxLost = 4096
+
+// removed records removed members of a family until the next check.
+func (r rulesWatch) removed(f lb.Family, members []lb.Object) {
+	now := r[f]
+	now.members = append(now.members, members[:min(len(members), maxLost-len(now.members))]...)
+	r[f] = now
 }
 
 // wait returns the time until the next check that came too early is due.
@@ -66,13 +78,14 @@ func (w *watcher) checkRules(ctx context.Context, seen rulesWatch, bits hint, no
 		if !checked {
 			continue
 		}
-		now.announced = false
+		lost = append(lost, now.members...)
+		now.announced, now.members = false, nil
 		now.next = time.Now().Add(w.pace.minInterval)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			notify(lb.Event{Host: true, What: fmt.Sprintf("%s changed and can't be read: %v", lb.Rules{Family: f}, err)})
 		case w.hintFor(f) == hintTable(f):
-			// The members of its sets and its virtual servers may have changed as well: an audit finds
+			// Ranges and virtual servers may have changed as well, and members without an announcement: an audit finds
 			// them.
 			now.spend(time.Now(), w.pace.tableInterval)
 			notify(lb.Event{Lost: lost, Host: true, What: fmt.Sprintf("table %s of %s was changed", NFTable, f)})
