@@ -159,24 +159,21 @@ func (o *otherBackend) search(ctx context.Context) error {
 	return nil
 }
 
-// rulesOfOwn reports whether packets meet rules of this backend in all families: an earlier process has copied the sets
+// rulesOfOwn reports whether packets reach rules of this backend in all families: an earlier process has copied the sets
 // of the other one, which nothing has updated since.
 func (o *otherBackend) rulesOfOwn(ctx context.Context) bool {
 	for _, f := range o.config.Families {
-		if met, err := o.rules[f].met(ctx); err != nil || !met {
+		r := o.rules[f]
+		have, err := r.peek(ctx)
+		there := reached(r.want, have)
+		if r.nft != nil {
+			there = len(have[r.nft.table].rules) > 0
+		}
+		if err != nil || !there {
 			return false
 		}
 	}
 	return true
-}
-
-// met reports whether packets meet any rules of this backend.
-func (r *rules) met(ctx context.Context) (bool, error) {
-	have, err := r.peek(ctx)
-	if r.nft != nil {
-		return len(have[r.nft.table].rules) > 0, err
-	}
-	return reached(r.want, have), err
 }
 
 // IgnoreOther leaves the sets of the other backend out of all observations and copies, and reports
