@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -45,6 +46,17 @@ func (g *generations) collect(m message) hint {
 	}
 	g.announced[number], g.pending = g.pending, announcement{}
 	return hintGeneration
+}
+
+// maxRemovals limits the announcements of removed elements that wait for Watch, in bytes. An audit finds the others.
+const maxRemovals = 256 << 10
+
+// keepRemoval keeps the announcement of elements that were removed from a set of weir's tables.
+func (g *generations) keepRemoval(m message) {
+	if m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM && g.kept+len(m.body) <= maxRemovals {
+		g.pending.removals = append(g.pending.removals, bytes.Clone(m.body))
+		g.kept += len(m.body)
+	}
 }
 
 // take returns the foreign changes.

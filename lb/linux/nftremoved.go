@@ -1,23 +1,10 @@
 package linux
 
 import (
-	"bytes"
-
 	"golang.org/x/sys/unix"
 
 	"weir/lb"
 )
-
-// maxRemovals limits the announcements of removed elements that wait for Watch, in bytes. An audit finds the others.
-const maxRemovals = 256 << 10
-
-// keepRemoval keeps the announcement of elements that were removed from a set of weir's tables.
-func (g *generations) keepRemoval(m message) {
-	if m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM && g.kept+len(m.body) <= maxRemovals {
-		g.pending.removals = append(g.pending.removals, bytes.Clone(m.body))
-		g.kept += len(m.body)
-	}
-}
 
 // removedMembers returns the identities of the members in announcements that are of a family's sets. Those of ranges are
 // left out: a range may be two elements.
