@@ -10,7 +10,11 @@ import (
 // FilterHooks are the hooks at which a chain of another program may drop packets that weir needs.
 var FilterHooks = []string{"prerouting", "input", "forward", "output"}
 
-// FilterChain is a base chain of type filter at one of the FilterHooks, with the words of nft(8).
+// FilterTypes are the types of chains that doctor follows there. iptables-nft has one of type route: OUTPUT in
+// table mangle.
+var FilterTypes = []string{"filter", "route"}
+
+// FilterChain is a base chain of one of the FilterTypes at one of the FilterHooks, with the words of nft(8).
 type FilterChain struct{ Family, Table, Name, Hook string }
 
 // FilterChains reads the base chains of all tables of the families ip, ip6 and inet. It runs no program.
@@ -35,7 +39,7 @@ func parseFilterChain(body []byte) (c FilterChain, ok bool) {
 	}
 	attributes := body[4:] // behind struct nfgenmsg
 	hook := attribute(attribute(attributes, unix.NFTA_CHAIN_HOOK), unix.NFTA_HOOK_HOOKNUM)
-	if len(hook) != 4 || cString(attribute(attributes, unix.NFTA_CHAIN_TYPE)) != "filter" {
+	if len(hook) != 4 || !slices.Contains(FilterTypes, cString(attribute(attributes, unix.NFTA_CHAIN_TYPE))) {
 		return c, false
 	}
 	c = FilterChain{

@@ -15,12 +15,13 @@ func TestFilterChainsOfAllTablesAreRead(t *testing.T) {
 	inNamespace(t)
 	sh(t, "nft flush ruleset") // of other tests
 	sh(t, "nft 'add table inet fence; add chain inet fence out { type filter hook output priority 0; policy drop; }; add chain inet fence plain; add table ip early; add chain ip early pre { type filter hook prerouting priority raw; }; "+
-		"add chain inet fence late { type filter hook postrouting priority 0; }; add table ip6 six; add chain ip6 six in { type filter hook input priority 0; }'")
+		"add chain inet fence late { type filter hook postrouting priority 0; }; add table ip6 six; add chain ip6 six in { type filter hook input priority 0; }; "+
+		"add table ip mangle; add chain ip mangle OUTPUT { type route hook output priority mangle; }; add table ip nat; add chain ip nat OUTPUT { type nat hook output priority -100; }'")
 	t.Cleanup(func() { sh(t, "nft flush ruleset") })
 	got, err := FilterChains(t.Context())
 	must(t, err)
 	slices.SortFunc(got, func(a, b FilterChain) int { return strings.Compare(a.Table, b.Table) })
-	if want := []FilterChain{{"ip", "early", "pre", "prerouting"}, {"inet", "fence", "out", "output"}, {"ip6", "six", "in", "input"}}; !slices.Equal(got, want) {
+	if want := []FilterChain{{"ip", "early", "pre", "prerouting"}, {"inet", "fence", "out", "output"}, {"ip", "mangle", "OUTPUT", "output"}, {"ip6", "six", "in", "input"}}; !slices.Equal(got, want) {
 		t.Errorf("%v; want %v", got, want)
 	}
 }

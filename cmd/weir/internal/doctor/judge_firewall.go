@@ -163,7 +163,7 @@ func firewall(f box) []Finding {
 }
 
 // priorities are those of the tables of iptables that may drop packets.
-var priorities = map[string]int{"raw": -300, "mangle": -150, "filter": 0}
+var priorities = map[string]int{"raw": -300, "mangle": -150, "filter": 0, "security": 50}
 
 // lostIn returns the packets that rules of iptables drop for certain.
 func lostIn(f box, t linux.Tables, needs []need) (out []lost) {

@@ -152,6 +152,43 @@ func preroutingTable(priority int, rules string) facts.NFTable {
 	return t
 }
 
+// rawOfNFT is the line of iptables-nft-save about a table that only nft can print.
+const rawOfNFT = "# Table `raw' is incompatible, use 'nft' tool.\n"
+
+// ofIPTables is a table with a name and a chain as iptables-nft has them.
+func ofIPTables(name string, priority int, rules string) facts.NFTable {
+	t := nfTable("ip", name, "PREROUTING", rules)
+	t.Hooks[0].Hook, t.Hooks[0].Priority = "PREROUTING", priority
+	return t
+}
+
+// A table that iptables-nft-save prints is judged as one of iptables, any other one as a table of nft.
+func TestEachTableIsJudgedOnce(t *testing.T) {
+	for _, name := range []string{"raw", "mangle"} {
+		drops := ofIPTables(name, priorities[name], ":PREROUTING ACCEPT\n-A PREROUTING -p tcp --dports 80 -j DROP\n")
+		printed := "*" + name + "\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n"
+		for _, tt := range []struct {
+			saved, by string
+			backend   linux.Backend
+		}{
+			{printed, "firewall", linux.NFT}, {strings.Replace(rawOfNFT, "raw", name, 1), "nftables", linux.NFT}, {"", "nftables", linux.Legacy},
+		} {
+			f := healthy(t)
+			f.Tables = []linux.Tables{tables(tt.backend, tt.saved+weirRules)}
+			f.NFTables = []facts.NFTable{drops}
+			var got []string
+			for _, x := range Judge(f, "firewall", "nftables").Findings {
+				if x.Severity != Passed {
+					got = append(got, x.ID)
+				}
+			}
+			if !slices.Equal(got, []string{tt.by}) {
+				t.Errorf("table %s, %q: reported by %v; want %s", name, tt.saved, got, tt.by)
+			}
+		}
+	}
+}
+
 func TestNothingIsFoundOfAHealthyBox(t *testing.T) {
 	r := Judge(healthy(t))
 	if !r.OK() || r.Unknown > 0 || r.Passed < len(Checks())-1 { // conn-reuse is only for old kernels
@@ -364,6 +401,20 @@ var firewallIlls = []ill{
 		f.Tables = []linux.Tables{tables(linux.NFT, weirRules)}
 		f.NFTables = []facts.NFTable{nfTable("ip", "filter", "INPUT", ":INPUT DROP\n")}
 	}},
+	{"nftables", Error, "chain PREROUTING of nf_tables table ip raw drops clients of static/web, clients of prod/a/b, replies of backend 10.2.0.11", "", func(f *facts.Facts) {
+		f.Tables = []linux.Tables{tables(linux.NFT, rawOfNFT+weirRules)}
+		f.NFTables = []facts.NFTable{ofIPTables("raw", -300, ":PREROUTING DROP\n-A PREROUTING -p tcp --dports 22 -j ACCEPT\n")}
+	}},
+	{"nftables", Error, "chain PREROUTING of nf_tables table ip nat drops clients of static/web: rule 1 of chain PREROUTING", "nft insert rule ip nat PREROUTING tcp dport 80 accept", func(f *facts.Facts) {
+		f.Tables = []linux.Tables{tables(linux.NFT, "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"+weirRules)} // without a chain that is not one of iptables
+		f.NFTables = []facts.NFTable{ofIPTables("nat", -100, ":PREROUTING ACCEPT\n-A PREROUTING -p tcp --dports 80 -j DROP\n")}
+	}},
+	{"nftables", Unknown, "chain PREROUTING of nf_tables table ip raw can't be checked: the program nft is missing", "", func(f *facts.Facts) {
+		f.Tables = []linux.Tables{tables(linux.NFT, rawOfNFT+weirRules)}
+		raw := facts.NFTable{Family: "ip", Name: "raw", Unread: true, Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING"}}}
+		filter := facts.NFTable{Family: "ip", Name: "filter", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "INPUT"}}}
+		f.NFTables = []facts.NFTable{filter, raw}
+	}},
 	{"nftables", Error, "chain in of nf_tables table ip mine drops probes of healthCheckNodePort 32000: the policy",
 		"nft insert rule ip mine in tcp dport 32000 accept", func(f *facts.Facts) {
 			f.Sockets = append(f.Sockets, facts.Socket{Proto: lb.TCP, Addr: netip.MustParseAddrPort("10.1.0.1:32000"), PID: 7, Process: "weir"},
@@ -535,6 +586,9 @@ var firewallIlls = []ill{
 	}},
 	{"firewall", Error, "replies of backend 10.2.0.11: rule 1 of chain MINE in table mangle", "iptables-legacy -t mangle -I FORWARD 1 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", func(f *facts.Facts) {
 		f.Tables[0].Chains = linux.ParseTables("*mangle\n:FORWARD ACCEPT [0:0]\n:MINE - [0:0]\n-A FORWARD -i back -j MINE\n-A MINE -j DROP\nCOMMIT\n*filter\n:MINE - [0:0]\nCOMMIT\n")
+	}},
+	{"firewall", Error, "clients of static/web: rule 1 of chain INPUT in table security drops it", "iptables-legacy -t security -I INPUT 1 -d 192.0.2.10 -p tcp --dport 80 -j ACCEPT", func(f *facts.Facts) {
+		f.Tables[0].Chains = linux.ParseTables("*security\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n" + weirRules)
 	}},
 	{"firewall", Unknown, "table filter of iptables-legacy has policy DROP in FORWARD, and can't be checked: the program iptables-legacy-save is missing", "", func(f *facts.Facts) {
 		f.Tables = []linux.Tables{{Backend: linux.Legacy, Family: lb.IPv4, Unread: "has policy DROP in FORWARD"}}

@@ -131,7 +131,7 @@ type ConntrackFacts struct {
 	Dropped, Growing    uint64
 }
 
-// NFTable is a table of nf_tables that another program than weir and iptables has made.
+// NFTable is a table of nf_tables that another program than weir has made, or iptables-nft.
 type NFTable struct {
 	Family, Name string // "inet", "firewalld"
 	// Hooks are the base chains that packets of the box meet, by the name of the chain in iptables:
@@ -168,12 +168,12 @@ func (t NFTable) Has(f lb.Family) bool {
 	return t.Family == "inet" || (t.Family == "ip") == (f == lb.IPv4)
 }
 
-// SavedByIPTables reports whether a chain is among the rules of iptables, which has its own check. A table filter
-// that nft has made is not, nor is any without iptables.
+// SavedByIPTables reports whether a chain is among the rules of iptables, which has its own check. One in a table
+// that iptables-nft-save can't print is not, nor is any without iptables.
 func (t NFTable) SavedByIPTables(h NFHook, of []linux.Tables) bool {
-	return t.Name == "filter" && slices.ContainsFunc(of, func(x linux.Tables) bool {
-		_, saved := x.Find("filter", h.Chain)
-		return saved && x.Backend == linux.NFT && t.Family != "inet" && t.Has(x.Family)
+	return t.Family != "inet" && slices.ContainsFunc(of, func(x linux.Tables) bool {
+		_, saved := x.Find(t.Name, h.Chain)
+		return saved && x.Backend == linux.NFT && t.Has(x.Family)
 	})
 }
 

@@ -14,31 +14,31 @@ import (
 	"weir/lb/linux"
 )
 
-// iptablesTables are the tables in nf_tables that only iptables-nft uses. iptables-save has them.
-var iptablesTables = []string{"nat", "mangle", "raw", "security"}
-
 // nfRules reads the rules of nf_tables. It is not part of rules: one that fails does not hide the other.
 func (g host) nfRules(ctx context.Context) (func(*facts.Facts), error) {
 	if os.Geteuid() != 0 {
 		return nil, errNotRoot
 	}
-	tables, err := g.nfTables(ctx)
+	if !linux.HasNFTables(g.path("/")) {
+		return func(*facts.Facts) {}, nil
+	}
+	chains, err := linux.FilterChains(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := g.nfTables(ctx, chains)
 	if err != nil {
 		return nil, err
 	}
 	return func(f *facts.Facts) { f.NFTables = tables }, nil
 }
 
-// nfTables reads the tables of other programs that packets of the box meet. Those of
-// weir, which may have many elements, and of iptables are not read, except filter: others use that name, too.
-func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
-	if !linux.HasNFTables(g.path("/")) {
-		return nil, nil
-	}
+// nfTables reads the tables of other programs with any of the chains. Those of weir, which may have many
+// elements, are not read, nor is a table nat of iptables-nft, which may have many rules.
+func (g host) nfTables(ctx context.Context, chains []linux.FilterChain) ([]facts.NFTable, error) {
 	path, err := exec.LookPath("nft")
 	if errors.Is(err, exec.ErrNotFound) {
-		chains, err := linux.FilterChains(ctx)
-		return unread(chains), err
+		return unread(chains), nil
 	}
 	program := nft(path)
 	names, err := program.objects(ctx, "tables")
@@ -47,7 +47,7 @@ func (g host) nfTables(ctx context.Context) ([]facts.NFTable, error) {
 	}
 	var out []facts.NFTable
 	for _, n := range names {
-		if n.Table == nil || n.Table.skipped() {
+		if n.Table == nil || n.Table.skipped() || !slices.ContainsFunc(chains, n.Table.has) {
 			continue
 		}
 		t, err := program.table(ctx, *n.Table)
@@ -137,10 +137,12 @@ func (t nftTable) skipped() bool {
 	case "inet":
 		return false
 	case "ip", "ip6":
-		return t.Name == linux.NFTable || t.Name == linux.NFTHooksTable || slices.Contains(iptablesTables, t.Name)
+		return t.Name == linux.NFTable || t.Name == linux.NFTHooksTable
 	}
 	return true // of bridges, ARP and devices
 }
+
+func (t nftTable) has(c linux.FilterChain) bool { return c.Family == t.Family && c.Table == t.Name }
 
 func parseNFT(text []byte) ([]nftObject, error) {
 	var doc struct{ NFTables []nftObject }
@@ -160,7 +162,7 @@ func tableOf(t nftTable, objects []nftObject) facts.NFTable {
 		}
 		at[x.Chain.Name] = len(out.Rules.Chains)
 		out.Rules.Chains = append(out.Rules.Chains, linux.Chain{Table: "filter", Name: x.Chain.Name, Policy: strings.ToUpper(x.Chain.Policy)})
-		if x.Chain.Type == "filter" && slices.Contains(linux.FilterHooks, x.Chain.Hook) {
+		if slices.Contains(linux.FilterTypes, x.Chain.Type) && slices.Contains(linux.FilterHooks, x.Chain.Hook) {
 			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name, Priority: x.Chain.Prio})
 		}
 	}

@@ -160,9 +160,49 @@ list table inet gone' >&2; exit 1 ;;
 "-s list table inet sleeping") printf 'table inet sleeping {\n\tflags dormant,persist\n' ;;
 "-s list table inet owned") printf 'table inet owned { # progname x\n\tflags owner\n\tcomment "flags dormant"\n' ;;
 "-j -s list table inet sleeping" | "-j -s list table inet owned") `+inputChain)
-	got, err := g.nfTables(t.Context())
+	var chains []linux.FilterChain
+	for _, name := range []string{"gone", "sleeping", "owned"} {
+		chains = append(chains, linux.FilterChain{Family: "inet", Table: name, Name: "in", Hook: "input"})
+	}
+	got, err := g.nfTables(t.Context(), chains)
 	if err != nil || len(got) != 1 || got[0].Name != "owned" {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// rawTable is the output of nft -j list table for a table that nft has made with a name of iptables.
+const rawTable = `{"nftables": [{"metainfo": {"version": "1.0.6", "release_name": "Lester Gooch #5", "json_schema_version": 1}},
+{"table": {"family": "ip", "name": "raw", "handle": 1}},
+{"set": {"family": "ip", "name": "admins", "table": "raw", "type": "ipv4_addr", "handle": 2}},
+{"chain": {"family": "ip", "table": "raw", "name": "PREROUTING", "handle": 3, "type": "filter", "hook": "prerouting", "prio": -300, "policy": "drop"}},
+{"rule": {"family": "ip", "table": "raw", "chain": "PREROUTING", "handle": 4, "expr": [
+	{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}, {"accept": null}]}}]}`
+
+// A table nat of iptables-nft has no chain that drops, and may have many rules.
+func TestTablesWithNamesOfIPTablesAreReadForTheirFilters(t *testing.T) {
+	g := fakeNFT(t, `"-j -s list tables") echo '{"nftables": [{"table": {"family": "ip", "name": "nat"}}, {"table": {"family": "ip", "name": "raw"}}, {"table": {"family": "ip6", "name": "raw"}}]}' ;;
+"-j -s list table ip raw") echo '`+rawTable+`' ;;
+*) echo "unexpected: $*" >&2; exit 1 ;;
+`)
+	got, err := g.nfTables(t.Context(), []linux.FilterChain{{Family: "ip", Table: "raw", Name: "PREROUTING", Hook: "prerouting"}})
+	want := []facts.NFTable{{
+		Family: "ip", Name: "raw", Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING", Priority: -300}}, Numbers: map[string][]int{"PREROUTING": {1}},
+		Rules: linux.Tables{Chains: []linux.Chain{{Table: "filter", Name: "PREROUTING", Policy: "DROP", Rules: [][]string{{"-p", "tcp", "--dports", "22", "-j", "ACCEPT"}}}}},
+	}}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// OUTPUT of table mangle has type route, and the others of iptables-nft have type nat or filter.
+func TestTypesOfChainsThatMayDrop(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[string]int{"filter": 1, "route": 1, "nat": 0} {
+		objects, err := parseNFT([]byte(`{"nftables": [{"chain": {"name": "OUTPUT", "type": "` + kind + `", "hook": "output", "prio": -150, "policy": "drop"}}]}`))
+		must(t, err)
+		if got := tableOf(nftTable{Family: "ip", Name: "mangle"}, objects).Hooks; len(got) != want {
+			t.Errorf("type %s: %+v", kind, got)
+		}
 	}
 }
 
@@ -170,7 +210,7 @@ func TestErrorOfNFTHasItsReason(t *testing.T) {
 	g := fakeNFT(t, `*) echo 'Error: Could not process rule: Operation not permitted
 list tables' >&2; exit 1 ;;
 `)
-	_, err := g.nfTables(t.Context())
+	_, err := g.nfTables(t.Context(), nil)
 	const want = "nft -j -s list tables: exit status 1: Error: Could not process rule: Operation not permitted"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
@@ -198,9 +238,9 @@ func TestRulesOfIPTablesAreKeptIfNFTFails(t *testing.T) {
 	}
 }
 
-func TestTablesOfWeirAndIPTablesAreNotRead(t *testing.T) {
+func TestTablesOfWeirAreNotRead(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]bool{"ip filter": false, "ip mangle": true, "ip6 nat": true, "ip weir": true, "inet filter": false, "ip mine": false, "bridge filter": true} {
+	for name, want := range map[string]bool{"ip filter": false, "ip raw": false, "ip6 nat": false, "ip weir": true, "ip6 weir-hooks": true, "inet filter": false, "ip mine": false, "bridge filter": true} {
 		family, table, _ := strings.Cut(name, " ")
 		if got := (nftTable{Family: family, Name: table}).skipped(); got != want {
 			t.Errorf("%s: %v", name, got)
@@ -213,9 +253,12 @@ func TestChainsWithoutTheProgramAreUnread(t *testing.T) {
 	t.Parallel()
 	got := unread([]linux.FilterChain{
 		{Family: "inet", Table: "mine", Name: "in", Hook: "input"}, {Family: "ip", Table: linux.NFTable, Name: "filter-INPUT", Hook: "input"},
-		{Family: "inet", Table: "mine", Name: "out", Hook: "output"},
+		{Family: "inet", Table: "mine", Name: "out", Hook: "output"}, {Family: "ip", Table: "raw", Name: "PREROUTING", Hook: "prerouting"},
 	})
-	want := []facts.NFTable{{Family: "inet", Name: "mine", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "in"}, {Hook: "OUTPUT", Chain: "out"}}}}
+	want := []facts.NFTable{
+		{Family: "inet", Name: "mine", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "in"}, {Hook: "OUTPUT", Chain: "out"}}},
+		{Family: "ip", Name: "raw", Unread: true, Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING"}}},
+	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
