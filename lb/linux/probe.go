@@ -49,8 +49,9 @@ func missingModule(module string, err error) error {
 
 func missingScheduler(name string) error { return missingModule("ip_vs_"+name, unix.ENOENT) }
 
+// moduleFix names no weir.conf in /etc/modules-load.d: it would replace the package's file of that name.
 func moduleFix(module string) string {
-	return fmt.Sprintf("run `modprobe %s` and name it in /etc/modules-load.d/weir.conf; if there is no such file, install %s",
+	return fmt.Sprintf("run `modprobe %s` and name it in /etc/modules-load.d/weir-local.conf; if there is no such file, install %s",
 		module, kernelPackage(kernelRelease()))
 }
 

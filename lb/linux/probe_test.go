@@ -25,10 +25,18 @@ func TestNoIPVSIsNamedWithItsFix(t *testing.T) {
 	if !errors.Is(err, ErrNoIPVS) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"modprobe ip_vs", "/etc/modules-load.d/weir.conf", "linux-image-"} {
+	for _, want := range []string{"modprobe ip_vs", "/etc/modules-load.d/weir-local.conf", "linux-image-"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)
 		}
+	}
+}
+
+// A file of the same name in /etc would replace that of the package, modules-load.d(5).
+func TestFileForMissingModulesIsNotThatOfThePackage(t *testing.T) {
+	t.Parallel()
+	if fix := moduleFix("ip_vs_mh"); strings.Contains(fix, "/weir.conf") || !strings.Contains(fix, " /etc/modules-load.d/weir-") {
+		t.Errorf("%s", fix)
 	}
 }
 
