@@ -15,7 +15,10 @@ var FilterHooks = []string{"prerouting", "input", "forward", "output"}
 var FilterTypes = []string{"filter", "route"}
 
 // FilterChain is a base chain of one of the FilterTypes at one of the FilterHooks, with the words of nft(8).
-type FilterChain struct{ Family, Table, Name, Hook string }
+type FilterChain struct {
+	Family, Table, Name, Type, Hook string
+	Priority                        int
+}
 
 // FilterChains reads the base chains of all tables of the families ip, ip6 and inet. It runs no program.
 func FilterChains(ctx context.Context) (out []FilterChain, err error) {
@@ -38,15 +41,19 @@ func parseFilterChain(body []byte) (c FilterChain, ok bool) {
 		return c, false
 	}
 	attributes := body[4:] // behind struct nfgenmsg
-	hook := attribute(attribute(attributes, unix.NFTA_CHAIN_HOOK), unix.NFTA_HOOK_HOOKNUM)
-	if len(hook) != 4 || !slices.Contains(FilterTypes, cString(attribute(attributes, unix.NFTA_CHAIN_TYPE))) {
+	nested := attribute(attributes, unix.NFTA_CHAIN_HOOK)
+	hook, priority := attribute(nested, unix.NFTA_HOOK_HOOKNUM), attribute(nested, unix.NFTA_HOOK_PRIORITY)
+	kind := cString(attribute(attributes, unix.NFTA_CHAIN_TYPE))
+	if len(hook) != 4 || len(priority) != 4 || !slices.Contains(FilterTypes, kind) {
 		return c, false
 	}
 	c = FilterChain{
-		Family: map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}[body[0]],
-		Table:  cString(attribute(attributes, unix.NFTA_CHAIN_TABLE)),
-		Name:   cString(attribute(attributes, unix.NFTA_CHAIN_NAME)),
-		Hook:   map[uint32]string{unix.NF_INET_PRE_ROUTING: "prerouting", unix.NF_INET_LOCAL_IN: "input", unix.NF_INET_FORWARD: "forward", unix.NF_INET_LOCAL_OUT: "output"}[getBE32(hook)],
+		Family:   map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}[body[0]],
+		Table:    cString(attribute(attributes, unix.NFTA_CHAIN_TABLE)),
+		Name:     cString(attribute(attributes, unix.NFTA_CHAIN_NAME)),
+		Type:     kind,
+		Hook:     map[uint32]string{unix.NF_INET_PRE_ROUTING: "prerouting", unix.NF_INET_LOCAL_IN: "input", unix.NF_INET_FORWARD: "forward", unix.NF_INET_LOCAL_OUT: "output"}[getBE32(hook)],
+		Priority: int(int32(getBE32(priority))), //nolint:gosec // as the kernel has it
 	}
 	return c, c.Family != "" && slices.Contains(FilterHooks, c.Hook)
 }

@@ -21,7 +21,10 @@ func TestFilterChainsOfAllTablesAreRead(t *testing.T) {
 	got, err := FilterChains(t.Context())
 	must(t, err)
 	slices.SortFunc(got, func(a, b FilterChain) int { return strings.Compare(a.Table, b.Table) })
-	if want := []FilterChain{{"ip", "early", "pre", "prerouting"}, {"inet", "fence", "out", "output"}, {"ip", "mangle", "OUTPUT", "output"}, {"ip6", "six", "in", "input"}}; !slices.Equal(got, want) {
+	if want := []FilterChain{
+		{"ip", "early", "pre", "filter", "prerouting", -300}, {"inet", "fence", "out", "filter", "output", 0},
+		{"ip", "mangle", "OUTPUT", "route", "output", -150}, {"ip6", "six", "in", "filter", "input", 0},
+	}; !slices.Equal(got, want) {
 		t.Errorf("%v; want %v", got, want)
 	}
 }

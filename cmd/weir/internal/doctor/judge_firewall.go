@@ -172,6 +172,9 @@ func lostIn(f box, t linux.Tables, needs []need) (out []lost) {
 		if !ok || c.Policy == "-" { // a program has made the chain
 			continue
 		}
+		if slices.ContainsFunc(f.NFTables, func(n facts.NFTable) bool { return n.Misprinted(t, c.Table) }) {
+			continue // foreignFirewall follows it
+		}
 		for _, n := range at(f, facts.NFHook{Hook: c.Name, Chain: c.Name, Priority: priority}, needs) {
 			if f.Running == nil && n.Service && c.Table == "filter" {
 				continue // at its start weir puts its own rules first

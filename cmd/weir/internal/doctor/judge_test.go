@@ -133,7 +133,7 @@ func tables(b linux.Backend, text string) linux.Tables {
 // nfTable is a table of nf_tables with a base chain for what comes in.
 func nfTable(family, name, base, rules string) facts.NFTable {
 	t := facts.NFTable{
-		Family: family, Name: name, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: base}},
+		Family: family, Name: name, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: base, Type: "filter"}},
 		Rules:   linux.Tables{Chains: linux.ParseTables("*filter\n" + rules + "COMMIT\n")},
 		Numbers: map[string][]int{},
 	}
@@ -166,16 +166,28 @@ func ofIPTables(name string, priority int, rules string) facts.NFTable {
 func TestEachTableIsJudgedOnce(t *testing.T) {
 	for _, name := range []string{"raw", "mangle"} {
 		drops := ofIPTables(name, priorities[name], ":PREROUTING ACCEPT\n-A PREROUTING -p tcp --dports 80 -j DROP\n")
-		printed := "*" + name + "\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n"
+		later, other, sets := drops, drops, drops
+		later.Hooks = []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING", Type: "filter", Priority: priorities[name] + 1}}
+		other.Hooks = []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING", Type: "route", Priority: priorities[name]}}
+		sets.Sets = true
+		empty := "*" + name + "\n:PREROUTING ACCEPT [0:0]\n"
+		printed := empty + "-A PREROUTING -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n"
 		for _, tt := range []struct {
 			saved, by string
 			backend   linux.Backend
+			drops     facts.NFTable
 		}{
-			{printed, "firewall", linux.NFT}, {strings.Replace(rawOfNFT, "raw", name, 1), "nftables", linux.NFT}, {"", "nftables", linux.Legacy},
+			{printed, "firewall", linux.NFT, drops},
+			{strings.Replace(rawOfNFT, "raw", name, 1), "nftables", linux.NFT, drops},
+			{"", "nftables", linux.Legacy, drops},
+			{empty + "COMMIT\n", "nftables", linux.NFT, later}, // an empty chain in place of that one
+			{empty + "COMMIT\n", "nftables", linux.NFT, other},
+			{empty + "-A PREROUTING -p tcp -j ACCEPT\nCOMMIT\n", "nftables", linux.NFT, sets}, // without a set of ports
+			{empty + "-A PREROUTING -j DROP\nCOMMIT\n", "nftables", linux.NFT, sets},
 		} {
 			f := healthy(t)
 			f.Tables = []linux.Tables{tables(tt.backend, tt.saved+weirRules)}
-			f.NFTables = []facts.NFTable{drops}
+			f.NFTables = []facts.NFTable{tt.drops}
 			var got []string
 			for _, x := range Judge(f, "firewall", "nftables").Findings {
 				if x.Severity != Passed {
@@ -406,13 +418,13 @@ var firewallIlls = []ill{
 		f.NFTables = []facts.NFTable{ofIPTables("raw", -300, ":PREROUTING DROP\n-A PREROUTING -p tcp --dports 22 -j ACCEPT\n")}
 	}},
 	{"nftables", Error, "chain PREROUTING of nf_tables table ip nat drops clients of static/web: rule 1 of chain PREROUTING", "nft insert rule ip nat PREROUTING tcp dport 80 accept", func(f *facts.Facts) {
-		f.Tables = []linux.Tables{tables(linux.NFT, "*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"+weirRules)} // without a chain that is not one of iptables
+		f.Tables = []linux.Tables{tables(linux.NFT, "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"+weirRules)} // an empty chain in place of that one
 		f.NFTables = []facts.NFTable{ofIPTables("nat", -100, ":PREROUTING ACCEPT\n-A PREROUTING -p tcp --dports 80 -j DROP\n")}
 	}},
 	{"nftables", Unknown, "chain PREROUTING of nf_tables table ip raw can't be checked: the program nft is missing", "", func(f *facts.Facts) {
 		f.Tables = []linux.Tables{tables(linux.NFT, rawOfNFT+weirRules)}
-		raw := facts.NFTable{Family: "ip", Name: "raw", Unread: true, Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING"}}}
-		filter := facts.NFTable{Family: "ip", Name: "filter", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "INPUT"}}}
+		raw := facts.NFTable{Family: "ip", Name: "raw", Unread: true, Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING", Type: "filter", Priority: -300}}}
+		filter := facts.NFTable{Family: "ip", Name: "filter", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "INPUT", Type: "filter"}}}
 		f.NFTables = []facts.NFTable{filter, raw}
 	}},
 	{"nftables", Error, "chain in of nf_tables table ip mine drops probes of healthCheckNodePort 32000: the policy",

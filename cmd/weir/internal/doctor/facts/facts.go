@@ -137,6 +137,8 @@ type NFTable struct {
 	// Hooks are the base chains that packets of the box meet, by the name of the chain in iptables:
 	// PREROUTING, INPUT, FORWARD or OUTPUT.
 	Hooks []NFHook
+	// Sets is set if its rules have sets. Those of iptables have none, and iptables-nft-save leaves them out.
+	Sets bool
 	// Unread is set if its rules are not known, for lack of the program nft.
 	Unread bool
 	// Rules are all chains. They have the words of iptables, so that both are followed in the same way:
@@ -150,7 +152,8 @@ type NFTable struct {
 // NFHook is a base chain at a hook.
 type NFHook struct {
 	Hook, Chain string
-	Priority    int // those of lower ones come first
+	Type        string // "filter", "route"
+	Priority    int    // those of lower ones come first
 }
 
 // Stateless reports whether packets meet the chain before conntrack knows their state: NF_IP_PRI_CONNTRACK in
@@ -168,13 +171,34 @@ func (t NFTable) Has(f lb.Family) bool {
 	return t.Family == "inet" || (t.Family == "ip") == (f == lb.IPv4)
 }
 
-// SavedByIPTables reports whether a chain is among the rules of iptables, which has its own check. One in a table
-// that iptables-nft-save can't print is not, nor is any without iptables.
+// savedPriorities are those of the chains that iptables-nft-save prints. For another one with the name of such a chain
+// it prints an empty chain.
+var savedPriorities = map[string]int{"raw": -300, "mangle": -150, "filter": 0, "security": 150}
+
+// SavedByIPTables reports whether a chain is among the rules of iptables, which has its own check. One that
+// iptables-nft-save can't print is not, nor is any without iptables.
 func (t NFTable) SavedByIPTables(h NFHook, of []linux.Tables) bool {
-	return t.Family != "inet" && slices.ContainsFunc(of, func(x linux.Tables) bool {
+	kind := "filter"
+	if t.Name == "mangle" && h.Hook == "OUTPUT" {
+		kind = "route"
+	}
+	if priority, ok := savedPriorities[t.Name]; !ok || h.Priority != priority || h.Type != kind || h.Chain != h.Hook {
+		return false
+	}
+	return slices.ContainsFunc(of, func(x linux.Tables) bool {
 		_, saved := x.Find(t.Name, h.Chain)
-		return saved && x.Backend == linux.NFT && t.Has(x.Family)
+		return saved && !t.Sets && t.isOf(x)
 	})
+}
+
+// isOf reports whether iptables-nft-save prints the table, or tries to, among x.
+func (t NFTable) isOf(x linux.Tables) bool {
+	return x.Backend == linux.NFT && t.Family != "inet" && t.Has(x.Family)
+}
+
+// Misprinted reports whether the table is the one of x with that name, and iptables-nft-save prints it without its sets.
+func (t NFTable) Misprinted(x linux.Tables, name string) bool {
+	return t.Sets && t.Name == name && t.isOf(x)
 }
 
 // Socket is a listening socket. PID and Process are zero if they are not known.

@@ -125,6 +125,7 @@ type nftObject struct {
 		Chain string
 		Expr  []json.RawMessage
 	}
+	Set, Map json.RawMessage
 }
 
 type nftTable struct {
@@ -142,8 +143,6 @@ func (t nftTable) skipped() bool {
 	return true // of bridges, ARP and devices
 }
 
-func (t nftTable) has(c linux.FilterChain) bool { return c.Family == t.Family && c.Table == t.Name }
-
 func parseNFT(text []byte) ([]nftObject, error) {
 	var doc struct{ NFTables []nftObject }
 	if err := json.Unmarshal(text, &doc); err != nil {
@@ -154,7 +153,7 @@ func parseNFT(text []byte) ([]nftObject, error) {
 
 // tableOf returns the chains of a table in the words of iptables.
 func tableOf(t nftTable, objects []nftObject) facts.NFTable {
-	out := facts.NFTable{Family: t.Family, Name: t.Name, Numbers: map[string][]int{}}
+	out := facts.NFTable{Family: t.Family, Name: t.Name, Sets: slices.ContainsFunc(objects, nftObject.hasSet), Numbers: map[string][]int{}}
 	at := map[string]int{}
 	for _, x := range objects {
 		if x.Chain == nil {
@@ -163,7 +162,7 @@ func tableOf(t nftTable, objects []nftObject) facts.NFTable {
 		at[x.Chain.Name] = len(out.Rules.Chains)
 		out.Rules.Chains = append(out.Rules.Chains, linux.Chain{Table: "filter", Name: x.Chain.Name, Policy: strings.ToUpper(x.Chain.Policy)})
 		if slices.Contains(linux.FilterTypes, x.Chain.Type) && slices.Contains(linux.FilterHooks, x.Chain.Hook) {
-			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name, Priority: x.Chain.Prio})
+			out.Hooks = append(out.Hooks, facts.NFHook{Hook: strings.ToUpper(x.Chain.Hook), Chain: x.Chain.Name, Type: x.Chain.Type, Priority: x.Chain.Prio})
 		}
 	}
 	number := map[string]int{} // of the last rule, by chain

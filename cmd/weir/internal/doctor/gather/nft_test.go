@@ -51,8 +51,8 @@ func TestRulesOfNFTablesHaveTheWordsOfIPTables(t *testing.T) {
 	must(t, err)
 	got := tableOf(nftTable{Family: "inet", Name: "firewalld"}, objects)
 	hooks := []facts.NFHook{
-		{Hook: "INPUT", Chain: "filter_INPUT", Priority: 10}, {Hook: "PREROUTING", Chain: "filter_PREROUTING", Priority: -290},
-		{Hook: "OUTPUT", Chain: "filter_OUTPUT", Priority: 10}, {Hook: "FORWARD", Chain: "filter_FORWARD", Priority: 10},
+		{Hook: "INPUT", Chain: "filter_INPUT", Type: "filter", Priority: 10}, {Hook: "PREROUTING", Chain: "filter_PREROUTING", Type: "filter", Priority: -290},
+		{Hook: "OUTPUT", Chain: "filter_OUTPUT", Type: "filter", Priority: 10}, {Hook: "FORWARD", Chain: "filter_FORWARD", Type: "filter", Priority: 10},
 	}
 	if d := cmp.Diff(hooks, got.Hooks); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -186,11 +186,27 @@ func TestTablesWithNamesOfIPTablesAreReadForTheirFilters(t *testing.T) {
 `)
 	got, err := g.nfTables(t.Context(), []linux.FilterChain{{Family: "ip", Table: "raw", Name: "PREROUTING", Hook: "prerouting"}})
 	want := []facts.NFTable{{
-		Family: "ip", Name: "raw", Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING", Priority: -300}}, Numbers: map[string][]int{"PREROUTING": {1}},
+		Family: "ip", Name: "raw", Sets: true, Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING", Type: "filter", Priority: -300}}, Numbers: map[string][]int{"PREROUTING": {1}},
 		Rules: linux.Tables{Chains: []linux.Chain{{Table: "filter", Name: "PREROUTING", Policy: "DROP", Rules: [][]string{{"-p", "tcp", "--dports", "22", "-j", "ACCEPT"}}}}},
 	}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+}
+
+// Rules of iptables have no sets.
+func TestTablesWithSetsAreKnown(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`{"set": {"name": "admins"}}`: true, `{"map": {"name": "ways"}}`: true,
+		`{"rule": {"chain": "x", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": {"set": [22, 80]}}}]}}`:                            true,
+		`{"rule": {"chain": "x", "expr": [{"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 22}}, {"xt": {"type": "match", "name": "set"}}]}}`: false,
+	} {
+		objects, err := parseNFT([]byte(`{"nftables": [` + text + `]}`))
+		must(t, err)
+		if got := tableOf(nftTable{Family: "ip", Name: "raw"}, objects).Sets; got != want {
+			t.Errorf("%s: %v", text, got)
+		}
 	}
 }
 
@@ -253,11 +269,11 @@ func TestChainsWithoutTheProgramAreUnread(t *testing.T) {
 	t.Parallel()
 	got := unread([]linux.FilterChain{
 		{Family: "inet", Table: "mine", Name: "in", Hook: "input"}, {Family: "ip", Table: linux.NFTable, Name: "filter-INPUT", Hook: "input"},
-		{Family: "inet", Table: "mine", Name: "out", Hook: "output"}, {Family: "ip", Table: "raw", Name: "PREROUTING", Hook: "prerouting"},
+		{Family: "inet", Table: "mine", Name: "out", Hook: "output"}, {Family: "ip", Table: "raw", Name: "PREROUTING", Type: "filter", Hook: "prerouting", Priority: -300},
 	})
 	want := []facts.NFTable{
 		{Family: "inet", Name: "mine", Unread: true, Hooks: []facts.NFHook{{Hook: "INPUT", Chain: "in"}, {Hook: "OUTPUT", Chain: "out"}}},
-		{Family: "ip", Name: "raw", Unread: true, Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING"}}},
+		{Family: "ip", Name: "raw", Unread: true, Hooks: []facts.NFHook{{Hook: "PREROUTING", Chain: "PREROUTING", Type: "filter", Priority: -300}}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
