@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -124,6 +125,8 @@ type otherBackend struct {
 	apart bool
 	sets  setStore
 	left  lb.Snapshot // nil if there are none
+	// adopted are those of left that are shown and copied.
+	adopted lb.Snapshot
 }
 
 // search reads the sets of the other backend, once, and changes nothing: in ModeNetfilter with the
@@ -150,7 +153,11 @@ func (o *otherBackend) search(ctx context.Context) error {
 		if err := o.searchServers(ctx, left); err != nil {
 			return err
 		}
-		o.left, o.copied = left, o.rulesOfOwn(ctx)
+		o.left, o.adopted = left, left
+		if o.rulesOfOwn(ctx) {
+			o.adopted = maps.Clone(left)
+			maps.DeleteFunc(o.adopted, func(_, object lb.Object) bool { return !identifies(object) })
+		}
 	}
 	o.searched = true
 	if o.left == nil {
@@ -159,17 +166,34 @@ func (o *otherBackend) search(ctx context.Context) error {
 	return nil
 }
 
-// rulesOfOwn reports whether packets reach rules of this backend in all families: an earlier process has copied the sets
-// of the other one, which nothing has updated since.
+// records are the sets that record virtual servers as weir's own.
+var records = []lb.Set{lb.SetLoadBalancer, lb.SetClusterIP, lb.SetExternalIP, lb.SetNodePorts, lb.SetMarks, lb.SetFWMarks}
+
+// identifies reports whether an object is a virtual server or a record of one. If packets reach rules of both backends,
+// either may be the older one: an earlier process has not removed it, and nothing has updated its sets since. Without
+// their records virtual servers would be foreign. Everything else of the older one, such as source ranges, may be wrong.
+func identifies(object lb.Object) bool {
+	switch object := object.(type) {
+	case lb.VirtualServer, lb.RealServer:
+		return true
+	case lb.Member:
+		return slices.Contains(records, object.Set)
+	}
+	return false
+}
+
+// rulesOfOwn reports whether packets reach rules of this backend in all families.
 func (o *otherBackend) rulesOfOwn(ctx context.Context) bool {
 	for _, f := range o.config.Families {
-		r := o.rules[f]
-		have, err := r.peek(ctx)
-		there := reached(r.want, have)
+		r, reach, err := o.rules[f], false, error(nil)
 		if r.nft != nil {
-			there = len(have[r.nft.table].rules) > 0
+			reach, err = r.nft.translates(ctx)
+		} else {
+			var have saved
+			have, err = r.peek(ctx)
+			reach = reached(r.want, have)
 		}
-		if err != nil || !there {
+		if err != nil || !reach {
 			return false
 		}
 	}
@@ -263,7 +287,7 @@ func (o *otherBackend) show(objects *lb.Table) {
 	if o.copied {
 		return
 	}
-	for _, object := range o.left {
+	for _, object := range o.adopted {
 		objects.Put(object)
 	}
 }
@@ -275,7 +299,7 @@ func (o *otherBackend) copy(ctx context.Context, own setStore) error {
 	}
 	var sets, members []lb.Op
 	servers, reals := map[lb.Family][]lb.Op{}, map[lb.Family][]lb.Op{}
-	for _, object := range o.left {
+	for _, object := range o.adopted {
 		op := lb.Op{Verb: lb.Add, Object: object}
 		switch object := object.(type) {
 		case lb.IPSet:
@@ -310,9 +334,8 @@ func (o *otherBackend) forget(ctx context.Context, own setStore, may func(lb.Fro
 	if o.left == nil {
 		return 0, nil
 	}
-	records := map[lb.Set]bool{lb.SetLoadBalancer: true, lb.SetClusterIP: true, lb.SetExternalIP: true, lb.SetNodePorts: true}
 	for _, object := range o.left {
-		if m, ok := object.(lb.Member); ok && o.apart && records[m.Set] && !may(lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}) {
+		if m, ok := object.(lb.Member); ok && o.apart && m.Port != 0 && slices.Contains(records, m.Set) && !may(lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}) {
 			left++
 		}
 	}
@@ -350,7 +373,7 @@ func (o *otherBackend) forget(ctx context.Context, own setStore, may func(lb.Fro
 		return 0, fmt.Errorf("remove the sets of the other backend: %w", err)
 	}
 	o.sets.socket().close()
-	if o.left = nil; !stay {
+	if o.left, o.adopted = nil, nil; !stay {
 		o.log.Info("sets and rules of the other backend removed")
 	}
 	return 0, nil

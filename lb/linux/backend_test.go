@@ -119,8 +119,40 @@ func TestNFTTheOldOwnerOfTheRulesGoesAtOnce(t *testing.T) {
 	}
 }
 
+var admitted = lb.Member{Set: lb.SetIPVSPorts, Addr: recordedMember.Addr, Port: 80, Proto: lb.TCP}
+
+// The owner before may come back before its rules are removed. Virtual servers that the other one has added meanwhile
+// are weir's all the same.
+func TestNFTTheOwnerBeforeComesBack(t *testing.T) {
+	inNamespace(t)
+	for _, back := range []Backend{NFTables, NFT} {
+		between := map[Backend]Backend{NFTables: NFT, NFT: NFTables}[back]
+		for _, mode := range []Mode{ModeIPVS, ModeNetfilter} {
+			t.Run(fmt.Sprint(mode, " ", back), func(t *testing.T) {
+				t.Cleanup(func() { sh(t, "nft flush ruleset; ipset destroy") })
+				ownerRun{mode, back}.serve(t)
+				k := ownerRun{mode, between}.open(t)
+				later := recordedMember
+				later.Port = 81
+				add(t, k, later)
+				k.Close()
+				k = ownerRun{mode, back}.open(t)
+				if found := snapshot(t, k, isSet); found[later.ID()] == nil {
+					t.Error("the later record is not in use")
+				}
+				if left, err := k.ForgetOther(t.Context(), anyServer, false); left > 0 || err != nil {
+					t.Errorf("%d left, %v", left, err)
+				}
+				if found := snapshot(t, k, isSet); found[later.ID()] == nil {
+					t.Error("the later record is not copied")
+				}
+			})
+		}
+	}
+}
+
 // A process that ends before it has removed the other owner leaves its sets. Nothing updates them, so the next process
-// copies none of them.
+// copies none of them but records.
 func TestNFTOldSetsAreCopiedOnce(t *testing.T) {
 	inNamespace(t)
 	for _, to := range []Backend{NFTables, NFT} {
@@ -129,21 +161,24 @@ func TestNFTOldSetsAreCopiedOnce(t *testing.T) {
 			t.Run(fmt.Sprint(mode, " ", to), func(t *testing.T) {
 				t.Cleanup(func() { sh(t, "nft flush ruleset; ipset destroy") })
 				ownerRun{mode, from}.serve(t)
+				k := ownerRun{mode, from}.open(t)
+				add(t, k, admitted)
+				k.Close()
 				next := ownerRun{mode, to}
-				k := next.open(t)
+				k = next.open(t)
 				apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Rules{Family: lb.IPv4}})
-				apply(t, k, lb.Op{Verb: lb.Delete, Object: recordedMember})
+				apply(t, k, lb.Op{Verb: lb.Delete, Object: admitted})
 				k.Close()
 				k = next.open(t)
-				if found := snapshot(t, k, isSet); found[recordedMember.ID()] != nil {
-					t.Error("the member of the old owner is in use")
+				if found := snapshot(t, k, isSet); found[admitted.ID()] != nil || found[recordedMember.ID()] == nil {
+					t.Errorf("the old owner's port is in use, or a record is missing: %v", found)
 				}
-				apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSIPs, Addr: recordedMember.Addr}})
+				apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSIPs, Addr: admitted.Addr}})
 				if left, err := k.ForgetOther(t.Context(), anyServer, false); left > 0 || err != nil {
 					t.Errorf("%d left, %v", left, err)
 				}
-				if found := snapshot(t, k, isSet); found[recordedMember.ID()] != nil {
-					t.Error("the member of the old owner is copied")
+				if found := snapshot(t, k, isSet); found[admitted.ID()] != nil || found[recordedMember.ID()] == nil {
+					t.Errorf("the old owner's port is copied, or a record is not: %v", found)
 				}
 			})
 		}

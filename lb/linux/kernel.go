@@ -25,7 +25,8 @@
 //     iptables.go (programs), stamp.go (changes)
 //   - with nf_tables: nftrules.go and nftexpr.go (expressions), nfttable.go (installation),
 //     nftowner.go (the kernel's owner of the tables), nfthooks.go (translation while they are gone),
-//     nftset*.go (sets), nft_message.go (transactions), nftgen.go (their numbers: foreign changes)
+//     nftset*.go (sets), nft_message.go (transactions), nftgen.go (their numbers: foreign changes),
+//     nftremoved.go (removed members)
 //   - virtual servers as rules: dnatmode.go (the mode, its limits, the change of mode),
 //     dnat.go and dnatedit.go (installation), dnattext.go and dnatrules.go (content),
 //     dnatconns.go (connections), dnatleft.go (objects of another mode); with nf_tables nftservers.go

@@ -224,6 +224,9 @@ func (w *watcher) othersChanges(g *generations, rules rulesWatch) hint {
 	defer w.mu.Unlock()
 	others := g.take(func(number uint32) bool { return slices.Contains(w.own, number) })
 	for _, f := range w.config.Families {
+		if r := w.rules[f]; len(others.removals) == 0 || r == nil || r.nft == nil { // ipset has the members
+			continue
+		}
 		rules.removed(f, removedMembers(others.removals, w.config.Prefix, f))
 	}
 	return others.bits

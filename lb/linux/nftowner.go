@@ -143,10 +143,16 @@ func (t *nftTables) whyShared(ctx context.Context, f lb.Family) string {
 	trial := *t
 	trial.name = trialTable
 	errs, err := t.conn.rehearsal(ctx, func(e *encoder) { trial.putTable(e, f, t.ownerFlags) })
-	if err == nil && firstError(errs) == nil {
-		return fmt.Sprintf("another program has made it, as from a saved ruleset; after `nft delete table %s %s` weir makes one with an owner", nftTableFamily(f), t.name)
+	if err == nil {
+		err = firstError(errs)
 	}
-	return "tables have an owner that persists since Linux 6.9"
+	switch {
+	case err == nil:
+		return fmt.Sprintf("it was made without one, as from a saved ruleset; after `nft delete table %s %s` weir makes one with an owner", nftTableFamily(f), t.name)
+	case ownerless(err):
+		return "tables have an owner that persists since Linux 6.9"
+	}
+	return err.Error()
 }
 
 // final reports whether t is the owner of the table, or can't be.

@@ -7,7 +7,8 @@ import (
 )
 
 // removedMembers returns the identities of the members in announcements that are of a family's sets. Those of ranges are
-// left out: a range may be two elements.
+// left out: a range may be two elements. Some may be back by now, as after a change of a mark. To write those once more
+// changes nothing.
 func removedMembers(removals [][]byte, prefix string, f lb.Family) (out []lb.Object) {
 	byName := map[string]lb.IPSet{}
 	for _, set := range lb.Sets() {

@@ -2,10 +2,8 @@ package linux
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,12 +12,6 @@ import (
 
 // trialTable is the name of a table that never exists: the kernel only examines it.
 const trialTable = "weir-trial"
-
-// At boot others write nf_tables, and each of their writes interrupts a read. That is no reason for iptables.
-const (
-	trialAttempts = 40
-	trialPause    = 50 * time.Millisecond
-)
 
 // SelectNFTables reports whether nf_tables should have the sets and rules, and otherwise the
 // reason: a part that this kernel lacks, or rules of another program in iptables, before which only other
@@ -30,12 +22,6 @@ func SelectNFTables(ctx context.Context, c Config) (use bool, reason error) {
 	}
 	run := execRunner(&new(Traffic).Messages)
 	used, forms, err := usedForms(ctx, c, run)
-	for range trialAttempts {
-		if !errors.Is(err, errNoReply) || !sleep(ctx, trialPause) {
-			break
-		}
-		used, forms, err = usedForms(ctx, c, run)
-	}
 	if err != nil || used == "" {
 		return err == nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,12 @@ func usedForms(ctx context.Context, c Config, run runner) (what string, forms ma
 	return what, forms, nil
 }
 
+// At boot other programs write nf_tables, and each write interrupts a read. That is no reason for iptables, nor to fail.
+const (
+	interruptedReads = 40
+	interruptedPause = 50 * time.Millisecond
+)
+
 // usedForm does so for one family. It runs iptables-nft-save if nf_tables has such a table: rules of iptables can't
 // come first in one that only nft can read.
 func usedForm(ctx context.Context, c Config, f lb.Family, run runner) (what string, form Backend, err error) {
@@ -46,6 +53,12 @@ func usedForm(ctx context.Context, c Config, f lb.Family, run runner) (what stri
 	defer conn.close()
 	own := ownFilter(c, f)
 	what, err = newNFTRules(f, "", newNFTTables(conn, "filter")).used(ctx, own)
+	for range interruptedReads {
+		if !errors.Is(err, errInterrupted) || !sleep(ctx, interruptedPause) {
+			break
+		}
+		what, err = newNFTRules(f, "", newNFTTables(conn, "filter")).used(ctx, own)
+	}
 	if err != nil && !noNFTables(err) {
 		return "", AutoBackend, fmt.Errorf("read the chains of nf_tables: %w", err)
 	}

@@ -147,8 +147,9 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	}
 	p.metrics.Pass(rep, err, took)
 	p.objects.Apply(rep.Ops)
-	if !since.IsZero() {
+	if p.derived.services != p.target.changes.services {
 		p.target.changes.services++ // those received since the last pass are planned now
+		p.derived.services = p.target.changes.services
 	}
 	if p.target.mode.Use == linux.ModeNetfilter {
 		p.unsupported.Apply(rep.Ops)

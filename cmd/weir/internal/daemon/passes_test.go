@@ -172,7 +172,7 @@ func TestAPassMakesOwnersStale(t *testing.T) {
 		g := gaugeBox(t, oneRouter)
 		for _, changed := range []bool{true, false} {
 			if changed {
-				g.box.passes.progress.changed(time.Now())
+				g.target.changes.services++
 			}
 			before := g.target.changes.services
 			g.box.passes.sync(t.Context())
