@@ -227,13 +227,13 @@ func (s *stages) boxesOn(ctx context.Context, env []string, all ...boxTests) err
 	if err != nil {
 		return err
 	}
-	times := filepath.Join(cache, "weirlab", "times.json")
-	if len(env) > 0 {
-		times = "" // tests of other sizes than those of make test
+	times, atOnce := filepath.Join(cache, "weirlab", "times.json"), 0
+	if len(env) > 0 { // tests of other sizes than those of make test: what they use is not known
+		times, atOnce = "", runtime.NumCPU()
 	}
 	report, err := runner.Run(ctx, compiled, runner.Options{
 		Env: append([]string{"WEIR_LAB=require", fmt.Sprintf("%s=%d", lab.RunVariable, s.began.UnixNano())}, env...), Limit: s.limit, Logs: filepath.Join("artifacts", "logs"),
-		Times: times, Known: "cmd/weirlab/times.json", Out: s.out, Clock: s.clock, Repeats: s.most - s.again,
+		Times: times, Known: "cmd/weirlab/times.json", AtOnce: atOnce, Out: s.out, Clock: s.clock, Repeats: s.most - s.again,
 	})
 	if err != nil {
 		return err

@@ -61,6 +61,7 @@ type room struct {
 
 // machine is what tests may use.
 type machine struct {
+	tests      int // 0 is no limit
 	places     int
 	processors int
 }
@@ -81,7 +82,7 @@ func (m machine) fits(r room) bool {
 	if r.tests > m.processors {
 		limit *= fullLoad
 	}
-	return r.places <= m.places && r.load <= limit
+	return (m.tests == 0 || r.tests <= m.tests) && r.places <= m.places && r.load <= limit
 }
 
 // next is the first of the tests that fits on a machine beside those that use it, and -1 if none does.

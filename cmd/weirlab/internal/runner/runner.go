@@ -38,6 +38,7 @@ type Options struct {
 	Logs    string        // the folder for outputs, with a folder for each kernel and a file for each test
 	Times   string        // the file in which times are kept; "" means none
 	Known   string        // the file with times of another machine, for tests that Times does not have
+	AtOnce  int           // the most tests at a time; 0 means as many as fit by their times
 	Out     io.Writer
 	Clock   *Clock // runs
 	Repeats int    // how many more starved tests may be run again; see MaxRepeats
@@ -78,7 +79,7 @@ func (r Report) Err() error {
 
 // Run runs the tests of packages. The error is about the run itself; failed tests are in the report.
 func Run(ctx context.Context, packages []Package, o Options) (Report, error) {
-	all := machine{lab.Places(), runtime.NumCPU()}
+	all := machine{o.AtOnce, lab.Places(), runtime.NumCPU()}
 	r := &run{Options: o, all: all, wake: make(chan struct{}, 1)}
 	var err error
 	if r.Logs, err = filepath.Abs(o.Logs); err != nil {

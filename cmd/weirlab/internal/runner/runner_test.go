@@ -51,6 +51,11 @@ func TestNextFits(t *testing.T) {
 	if got := next(tests[1:2], room{1, 1, 1}, two); got != 0 {
 		t.Error("two busy tests don't get a processor each")
 	}
+	two.tests = 2
+	if got := next(tests, room{2, 2, 0.2}, two); got != -1 {
+		t.Errorf("test %d is the third at a time, of at most two", got)
+	}
+	two.tests = 0
 	large := []Test{{Name: "large", Cores: 6, Seconds: 10, Used: 30}}
 	if got := next(large, room{}, two); got != 0 {
 		t.Error("a test that is larger than the machine never runs")
