@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,26 +183,34 @@ func killChildrenPeer(pid, duration, rounds, command string) error {
 	return nil
 }
 
+// breakAndKill reads new processes only. A walk through all of /proc takes longer than a program of iptables.
 func breakAndKill(pid string, span time.Duration, command string, killed map[int]bool) error {
+	seen, err := lastProcess()
+	if err != nil {
+		return err
+	}
 	breaks := exec.Command("sh", "-c", command)
 	if err := breaks.Start(); err != nil {
 		return err
 	}
-	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(3 * time.Millisecond) { // shorter than a program of iptables
-		stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		last, err := lastProcess()
 		if err != nil {
 			return err
 		}
-		for _, file := range stats {
-			text, err := os.ReadFile(file)
+		if last < seen { // the numbers have started over
+			seen = 0
+		}
+		for ; seen < last; seen++ {
+			child := seen + 1
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
 			if err != nil {
 				continue // it has ended
 			}
 			// PID (NAME) STATE PPID
 			_, rest, _ := strings.Cut(string(text), ") ")
-			child, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			words := strings.Fields(rest)
-			if err != nil || len(words) < 2 || words[0] == "Z" || words[1] != pid {
+			if len(words) < 2 || words[0] == "Z" || words[1] != pid {
 				continue
 			}
 			if syscall.Kill(child, syscall.SIGKILL) == nil {
@@ -212,6 +219,19 @@ func breakAndKill(pid string, span time.Duration, command string, killed map[int
 		}
 	}
 	return breaks.Wait()
+}
+
+// lastProcess is the number of the newest process or thread: the last word of /proc/loadavg (proc(5)).
+func lastProcess() (int, error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, err
+	}
+	words := strings.Fields(string(text))
+	if len(words) != 5 {
+		return 0, fmt.Errorf("/proc/loadavg is %q", text)
+	}
+	return strconv.Atoi(words[4])
 }
 
 // manyAddresses adds and removes unused addresses, each of which the kernel announces. NodePorts are not
