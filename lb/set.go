@@ -109,6 +109,9 @@ func Sets() []Set {
 	return out
 }
 
+// IsRecord reports whether the set records virtual servers as weir's own.
+func (s Set) IsRecord() bool { return s.role() == roleRecord }
+
 // String returns the name without prefix and family: LOAD-BALANCER.
 func (s Set) String() string { return setTable[s].name }
 
@@ -155,7 +158,7 @@ func (s Set) Exceptions() Set {
 }
 
 // records are the sets that record virtual servers as weir's own by their address.
-var records = slices.DeleteFunc(Sets(), func(s Set) bool { return s.role() != roleRecord || s.ofMarks() })
+var records = slices.DeleteFunc(Sets(), func(s Set) bool { return !s.IsRecord() || s.ofMarks() })
 
 // ofMarks reports whether members of the set record virtual servers by their marks. No rule matches
 // such a set.

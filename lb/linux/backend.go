@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os/exec"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -166,9 +165,6 @@ func (o *otherBackend) search(ctx context.Context) error {
 	return nil
 }
 
-// records are the sets that record virtual servers as weir's own.
-var records = []lb.Set{lb.SetLoadBalancer, lb.SetClusterIP, lb.SetExternalIP, lb.SetNodePorts, lb.SetMarks, lb.SetFWMarks}
-
 // identifies reports whether an object is a virtual server or a record of one. If packets reach rules of both backends,
 // either may be the older one: an earlier process has not removed it, and nothing has updated its sets since. Without
 // their records virtual servers would be foreign. Everything else of the older one, such as source ranges, may be wrong.
@@ -177,7 +173,7 @@ func identifies(object lb.Object) bool {
 	case lb.VirtualServer, lb.RealServer:
 		return true
 	case lb.Member:
-		return slices.Contains(records, object.Set)
+		return object.Set.IsRecord()
 	}
 	return false
 }
@@ -335,7 +331,7 @@ func (o *otherBackend) forget(ctx context.Context, own setStore, may func(lb.Fro
 		return 0, nil
 	}
 	for _, object := range o.left {
-		if m, ok := object.(lb.Member); ok && o.apart && m.Port != 0 && slices.Contains(records, m.Set) && !may(lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}) {
+		if m, ok := object.(lb.Member); ok && o.apart && m.Port != 0 && m.Set.IsRecord() && !may(lb.Frontend{Addr: m.Addr, Port: m.Port, Proto: m.Proto}) {
 			left++
 		}
 	}

@@ -121,68 +121,67 @@ func TestNFTTheOldOwnerOfTheRulesGoesAtOnce(t *testing.T) {
 
 var admitted = lb.Member{Set: lb.SetIPVSPorts, Addr: recordedMember.Addr, Port: 80, Proto: lb.TCP}
 
-// The owner before may come back before its rules are removed. Virtual servers that the other one has added meanwhile
-// are weir's all the same.
-func TestNFTTheOwnerBeforeComesBack(t *testing.T) {
+// betweenOwners runs a test for both modes and both changes of the owner. The first one serves before.
+func betweenOwners(t *testing.T, test func(t *testing.T, first, second ownerRun)) {
+	t.Helper()
 	inNamespace(t)
-	for _, back := range []Backend{NFTables, NFT} {
-		between := map[Backend]Backend{NFTables: NFT, NFT: NFTables}[back]
-		for _, mode := range []Mode{ModeIPVS, ModeNetfilter} {
-			t.Run(fmt.Sprint(mode, " ", back), func(t *testing.T) {
+	for _, mode := range []Mode{ModeIPVS, ModeNetfilter} {
+		for _, owners := range [][2]Backend{{NFT, NFTables}, {NFTables, NFT}} {
+			t.Run(fmt.Sprint(mode, owners), func(t *testing.T) {
 				t.Cleanup(func() { sh(t, "nft flush ruleset; ipset destroy") })
-				ownerRun{mode, back}.serve(t)
-				k := ownerRun{mode, between}.open(t)
-				later := recordedMember
-				later.Port = 81
-				add(t, k, later)
-				k.Close()
-				k = ownerRun{mode, back}.open(t)
-				if found := snapshot(t, k, isSet); found[later.ID()] == nil {
-					t.Error("the later record is not in use")
-				}
-				if left, err := k.ForgetOther(t.Context(), anyServer, false); left > 0 || err != nil {
-					t.Errorf("%d left, %v", left, err)
-				}
-				if found := snapshot(t, k, isSet); found[later.ID()] == nil {
-					t.Error("the later record is not copied")
-				}
+				first, second := ownerRun{mode, owners[0]}, ownerRun{mode, owners[1]}
+				first.serve(t)
+				test(t, first, second)
 			})
 		}
 	}
 }
 
+// The owner before may come back before its rules are removed. Virtual servers that the other one has added meanwhile
+// are weir's all the same.
+func TestNFTTheOwnerBeforeComesBack(t *testing.T) {
+	betweenOwners(t, func(t *testing.T, first, second ownerRun) {
+		k := second.open(t)
+		later := recordedMember
+		later.Port = 81
+		add(t, k, later)
+		k.Close()
+		k = first.open(t)
+		if found := snapshot(t, k, isSet); found[later.ID()] == nil {
+			t.Error("the later record is not in use")
+		}
+		if left, err := k.ForgetOther(t.Context(), anyServer, false); left > 0 || err != nil {
+			t.Errorf("%d left, %v", left, err)
+		}
+		if found := snapshot(t, k, isSet); found[later.ID()] == nil {
+			t.Error("the later record is not copied")
+		}
+	})
+}
+
 // A process that ends before it has removed the other owner leaves its sets. Nothing updates them, so the next process
 // copies none of them but records.
 func TestNFTOldSetsAreCopiedOnce(t *testing.T) {
-	inNamespace(t)
-	for _, to := range []Backend{NFTables, NFT} {
-		from := map[Backend]Backend{NFTables: NFT, NFT: NFTables}[to]
-		for _, mode := range []Mode{ModeIPVS, ModeNetfilter} {
-			t.Run(fmt.Sprint(mode, " ", to), func(t *testing.T) {
-				t.Cleanup(func() { sh(t, "nft flush ruleset; ipset destroy") })
-				ownerRun{mode, from}.serve(t)
-				k := ownerRun{mode, from}.open(t)
-				add(t, k, admitted)
-				k.Close()
-				next := ownerRun{mode, to}
-				k = next.open(t)
-				apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Rules{Family: lb.IPv4}})
-				apply(t, k, lb.Op{Verb: lb.Delete, Object: admitted})
-				k.Close()
-				k = next.open(t)
-				if found := snapshot(t, k, isSet); found[admitted.ID()] != nil || found[recordedMember.ID()] == nil {
-					t.Errorf("the old owner's port is in use, or a record is missing: %v", found)
-				}
-				apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSIPs, Addr: admitted.Addr}})
-				if left, err := k.ForgetOther(t.Context(), anyServer, false); left > 0 || err != nil {
-					t.Errorf("%d left, %v", left, err)
-				}
-				if found := snapshot(t, k, isSet); found[admitted.ID()] != nil || found[recordedMember.ID()] == nil {
-					t.Errorf("the old owner's port is copied, or a record is not: %v", found)
-				}
-			})
+	betweenOwners(t, func(t *testing.T, first, second ownerRun) {
+		k := first.open(t)
+		add(t, k, admitted)
+		k.Close()
+		k = second.open(t)
+		apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Rules{Family: lb.IPv4}})
+		apply(t, k, lb.Op{Verb: lb.Delete, Object: admitted})
+		k.Close()
+		k = second.open(t)
+		if found := snapshot(t, k, isSet); found[admitted.ID()] != nil || found[recordedMember.ID()] == nil {
+			t.Errorf("the old owner's port is in use, or a record is missing: %v", found)
 		}
-	}
+		apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Member{Set: lb.SetIPVSIPs, Addr: admitted.Addr}})
+		if left, err := k.ForgetOther(t.Context(), anyServer, false); left > 0 || err != nil {
+			t.Errorf("%d left, %v", left, err)
+		}
+		if found := snapshot(t, k, isSet); found[admitted.ID()] != nil || found[recordedMember.ID()] == nil {
+			t.Errorf("the old owner's port is copied, or a record is not: %v", found)
+		}
+	})
 }
 
 // Rules of iptables are no obstacle if its programs are gone.
