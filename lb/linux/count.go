@@ -46,7 +46,19 @@ func (r *reader) countLive(ctx context.Context, conns map[lb.Object]lb.Conns) er
 		return nil // without that file all of them count
 	}
 	defer f.Close()
-	return leaveOutEnded(ctx, f, conns)
+	listed, err := leaveOutEnded(ctx, f, conns)
+	if err != nil {
+		return err
+	}
+	now := make(map[lb.Object]lb.Conns, len(listed))
+	for id := range listed {
+		now[id] = lb.Conns{}
+	}
+	if err := r.count(ctx, now); err != nil {
+		return err
+	}
+	addUnlisted(conns, listed, now)
+	return nil
 }
 
 // count fills in conns from the kernel's counters.
@@ -87,46 +99,66 @@ func anyInactive(conns map[lb.Object]lb.Conns) bool {
 func onlyInactive(c lb.Conns) bool { return c.Active == 0 && c.Inactive > 0 }
 
 // leaveOutEnded replaces the inactive connections of real servers without an active one by the
-// open ones of a table.
+// open ones of a table. It returns how many connections of each of these the table has, the
+// ended ones included.
 //
 // The table does not show the mark of a connection. For a real server by mark, all open
 // connections to the backend count: too many rather than too few.
-func leaveOutEnded(ctx context.Context, table io.Reader, conns map[lb.Object]lb.Conns) error {
+func leaveOutEnded(ctx context.Context, table io.Reader, conns map[lb.Object]lb.Conns) (listed map[lb.Object]uint32, err error) {
 	open := map[lb.Object]uint32{}
+	listed = map[lb.Object]uint32{}
 	byMark := map[netip.Addr][]lb.Object{}
 	for id, c := range conns {
 		if !onlyInactive(c) {
 			continue
 		}
-		open[id] = 0
+		open[id], listed[id] = 0, 0
 		if rs := id.(lb.RealServer); rs.Frontend.Mark != 0 {
 			byMark[rs.Addr.Addr()] = append(byMark[rs.Addr.Addr()], id)
 		}
 	}
-	err := parseConnections(table, func(c Connection) bool {
-		if !c.Open() {
+	found := func(id lb.Object, c Connection) {
+		listed[id]++
+		if c.Open() {
+			open[id]++
+		}
+	}
+	err = parseConnections(table, func(c Connection) bool {
+		if c.Client.Port() == 0 { // a template, which the counters leave out (ip_vs_sched_persist in ip_vs_core.c)
 			return ctx.Err() == nil
 		}
 		id := lb.RealServer{Frontend: c.Frontend(), Addr: c.Backend}
 		if _, asked := open[id]; asked {
-			open[id]++
+			found(id, c)
 		}
 		for _, id := range byMark[c.Backend.Addr()] {
 			rs := id.(lb.RealServer)
 			anyProto := rs.Addr.Port() == 0 || rs.Frontend.Given
 			if rs.At(c.Backend.Port()) == c.Backend && (anyProto || rs.Frontend.Proto == c.Proto) {
-				open[id]++
+				found(id, c)
 			}
 		}
 		return ctx.Err() == nil
 	})
 	if err := errors.Join(err, ctx.Err()); err != nil {
-		return fmt.Errorf("read "+procNet+"ip_vs_conn: %w", err)
+		return nil, fmt.Errorf("read "+procNet+"ip_vs_conn: %w", err)
 	}
 	for id, n := range open {
 		conns[id] = lb.Conns{Inactive: min(n, conns[id].Inactive)}
 	}
-	return nil
+	return listed, nil
+}
+
+// addUnlisted counts the connections that the table did not list as open, by the counters after
+// the list. Linux 7.x leaves connections out while it resizes its table (ip_vs_conn_array in
+// ip_vs_conn.c). The next count of a drain has them.
+//
+// It adds too few for a real server by mark if the backend has connections of other frontends.
+func addUnlisted(conns map[lb.Object]lb.Conns, listed map[lb.Object]uint32, now map[lb.Object]lb.Conns) {
+	for id, c := range now {
+		unlisted := c.Inactive - min(c.Inactive, listed[id])
+		conns[id] = lb.Conns{Active: c.Active, Inactive: conns[id].Inactive + unlisted}
+	}
 }
 
 // countFlows fills in conns from conntrack, with one dump for each family.

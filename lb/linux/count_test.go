@@ -45,7 +45,8 @@ UDP 0A000001 C8D6 C0000201 0050 0A000009 1F90 UDP             290
 		server(given, "10.0.0.8:8080"): {Inactive: 3},
 		server(given, "10.0.0.9:8080"): {Inactive: 3},
 	}
-	must(t, leaveOutEnded(t.Context(), strings.NewReader(table), conns))
+	listed, err := leaveOutEnded(t.Context(), strings.NewReader(table), conns)
+	must(t, err)
 	want := map[lb.Object]lb.Conns{
 		server(f, "10.0.0.7:8080"):    {},
 		server(f, "10.0.0.8:8080"):    {Inactive: 1},
@@ -60,6 +61,53 @@ UDP 0A000001 C8D6 C0000201 0050 0A000009 1F90 UDP             290
 	if d := cmp.Diff(want, conns, compareNetip); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	// Linux 7.x has not listed all of them.
+	addUnlisted(conns, listed, map[lb.Object]lb.Conns{
+		server(f, "10.0.0.7:8080"):    {Inactive: 3},
+		server(f, "10.0.0.8:8080"):    {Active: 1, Inactive: 1}, // one went on, another one ended
+		server(mark, "10.0.0.8:8080"): {Inactive: 3},
+	})
+	want[server(f, "10.0.0.7:8080")] = lb.Conns{Inactive: 1}
+	want[server(f, "10.0.0.8:8080")] = lb.Conns{Active: 1, Inactive: 1}
+	want[server(mark, "10.0.0.8:8080")] = lb.Conns{Inactive: 2}
+	if d := cmp.Diff(want, conns, compareNetip); d != "" {
+		t.Errorf("after the list (-want +got):\n%s", d)
+	}
+}
+
+// A drain must not end before connections that the list leaves out: Linux 7.x lists a part of
+// them while it resizes its table. Other kernels list all.
+func TestCountHasConnectionsThatAreNotListed(t *testing.T) {
+	placeBackends(t)
+	k := newKernel(t)
+	f := hashed(t, k)
+	rs := lb.RealServer{Frontend: f, Addr: netip.MustParseAddrPort("10.99.1.1:8080"), Weight: 1}
+	add(t, k, rs)
+	const n, counts = 1000, 300
+	mapping(t, k, f, 1000, n)
+	resize := resizes(t)
+	for i := range counts {
+		resize(i)
+		counted, err := k.CountConns(t.Context(), []lb.RealServer{rs})
+		must(t, err)
+		if got := counted[rs.ID()].Inactive; got < n {
+			t.Errorf("count %d has %d of %d connections", i, got, n)
+		}
+	}
+}
+
+// resizes returns a function that lets Linux 7.x resize its table of connections, to another
+// size by i.
+func resizes(t *testing.T) func(i int) {
+	t.Helper()
+	const factor = "/proc/sys/net/ipv4/vs/conn_lfactor"
+	before, err := os.ReadFile(factor)
+	if err != nil {
+		return func(int) {} // the kernel has a table of one size
+	}
+	set := func(text string) { must(t, os.WriteFile(factor, []byte(text), 0)) }
+	t.Cleanup(func() { set(string(before)) })
+	return func(i int) { set([]string{"8", "-8"}[i%2]) }
 }
 
 // A count of many connections finds each of them and ends with its context; beside it, a

@@ -144,9 +144,8 @@ func hashed(t *testing.T, k *Kernel) lb.Frontend {
 	return f
 }
 
-// mapping sends one datagram from each of n ports, and returns the backends that the kernel
-// selected.
-func mapping(t *testing.T, k *Kernel, f lb.Frontend, first, n int) map[uint16]netip.AddrPort {
+// sendFrom sends one datagram from each of n ports.
+func sendFrom(t *testing.T, f lb.Frontend, first, n int) {
 	t.Helper()
 	c, err := net.ListenPacket("ip4:udp", "10.99.0.1")
 	must(t, err)
@@ -160,6 +159,13 @@ func mapping(t *testing.T, k *Kernel, f lb.Frontend, first, n int) map[uint16]ne
 			t.Fatal(err)
 		}
 	}
+}
+
+// mapping sends one datagram from each of n ports, and returns the backends that the kernel
+// selected.
+func mapping(t *testing.T, k *Kernel, f lb.Frontend, first, n int) map[uint16]netip.AddrPort {
+	t.Helper()
+	sendFrom(t, f, first, n)
 	out := map[uint16]netip.AddrPort{}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		clear(out)
