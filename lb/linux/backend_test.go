@@ -159,8 +159,8 @@ func TestNFTTheOwnerBeforeComesBack(t *testing.T) {
 	})
 }
 
-// A process that ends before it has removed the other owner leaves its sets. Nothing updates them, so the next process
-// copies none of them but records.
+// A process that ends before it has removed the other owner leaves its sets and virtual servers. Nothing updates them, so
+// the next process copies none of them but records, and virtual servers that it lacks.
 func TestNFTOldSetsAreCopiedOnce(t *testing.T) {
 	betweenOwners(t, func(t *testing.T, first, second ownerRun) {
 		k := first.open(t)
@@ -169,8 +169,22 @@ func TestNFTOldSetsAreCopiedOnce(t *testing.T) {
 		k = second.open(t)
 		apply(t, k, lb.Op{Verb: lb.Add, Object: lb.Rules{Family: lb.IPv4}})
 		apply(t, k, lb.Op{Verb: lb.Delete, Object: admitted})
+		drained := serverWith("192.0.2.1", 2).reals
+		drained[0].Weight = 0
+		if second.mode == ModeNetfilter {
+			apply(t, k, lb.Op{Verb: lb.Change, Object: drained[0]})
+			apply(t, k, lb.Op{Verb: lb.Delete, Object: drained[1]})
+		}
 		k.Close()
 		k = second.open(t)
+		defer func() {
+			_, err := k.Observe(t.Context(), nil)
+			must(t, err)
+			servers := k.rules[lb.IPv4].servers()
+			if second.mode == ModeNetfilter && (servers[drained[0].ID()] != drained[0] || servers[drained[1].ID()] != nil) {
+				t.Errorf("the old owner's backends are in use: %v", servers)
+			}
+		}()
 		if found := snapshot(t, k, isSet); found[admitted.ID()] != nil || found[recordedMember.ID()] == nil {
 			t.Errorf("the old owner's port is in use, or a record is missing: %v", found)
 		}

@@ -19,7 +19,7 @@
 //   - other objects: ipset.go, ipsetmsg.go, address.go, routemsg.go, tunneldevice.go, conntrack.go,
 //     staleflows.go, sysctl.go, marking.go (firewall marks)
 //   - rules: rules.go (content), rule.go (their parts), insideports.go, fwmarks.go, ownsource.go,
-//     replies.go, backend.go (change of their owner), nfttrial.go and policies.go (choice of their
+//     replies.go, backend.go and otherbackend.go (change of their owner), nfttrial.go and policies.go (choice of their
 //     owner: rules = "auto"), nftmissing.go (features with the version of Linux that has them)
 //   - with iptables: ruleiptables.go and rulestext.go (text), install.go (installation),
 //     iptables.go (programs), stamp.go (changes)
@@ -137,7 +137,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	run, forms := execRunner(&k.counters.Execs), map[lb.Family]Backend{}
 	if c.Backend == AutoBackend {
 		var err error
-		if _, forms, err = usedForms(ctx, c, run); err != nil && !errors.Is(err, unix.EPERM) { // Observe names the privileges
+		if _, forms, err = usedForms(ctx, c, run); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, errInterrupted) { // Observe names the privileges
 			k.Close()
 			return nil, err
 		}

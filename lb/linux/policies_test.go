@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -269,20 +270,28 @@ func TestNFTIsSelectedBesideWrites(t *testing.T) {
 	defer tables.conn.close()
 	r := newNFTRules(lb.IPv4, "", tables)
 	r.table = "other"
-	end := time.Now().Add(500 * time.Millisecond)
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
 	var writes sync.WaitGroup
+	defer writes.Wait()
+	defer end()
 	writes.Go(func() {
-		for i := 0; time.Now().Before(end); i++ {
+		for i := 0; ctx.Err() == nil; i++ {
 			if err := r.transact(t.Context(), func(e *encoder) { r.putChain(e, nftChain{name: fmt.Sprint("more", i)}) }); err != nil {
 				t.Error(err)
 				return
 			}
 		}
 	})
+	reader := sharedTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}))
+	defer reader.conn.close()
+	for err := error(nil); !errors.Is(err, errInterrupted); {
+		if _, err = newNFTRules(lb.IPv4, "", reader).used(ctx, nil); ctx.Err() != nil {
+			t.Fatalf("writes interrupt no read: %v", err)
+		}
+	}
 	if use, reason := SelectNFTables(t.Context(), DefaultConfig()); !use {
 		t.Errorf("iptables has the rules: %v", reason)
 	}
-	writes.Wait()
 }
 
 // nativeFilter is a table ip filter as in /etc/nftables.conf. iptables-nft-save does not print it, and
