@@ -3,6 +3,7 @@ package bgp
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync"
@@ -22,15 +23,16 @@ import (
 //
 // Without the filter, hosts beyond the link could end sessions. So a listener that can't have
 // it accepts no packets: BFD sessions stay down, and BGP sessions are as without BFD. Status
-// has the reason. The next listener gets another try: that of a weir, or of a GoBGP, that
+// has the reason, also if the kernel refuses even that. The next listener gets another try: that of a weir, or of a GoBGP, that
 // starts again.
 
 // ttlFilter is the state of the filter on GoBGP's listener.
 type ttlFilter struct {
 	attach func(fd int) error
 
-	mu  sync.Mutex
-	err error // the reason why the listener accepts no packets
+	mu   sync.Mutex
+	err  error // the reason why the listener accepts no packets
+	open bool  // it accepts all: nothing could prevent that
 }
 
 func attachTTLFilter(fd int) error { return bfd.AttachTTLFilter(fd, bfd.LinkTTL) }
@@ -38,7 +40,7 @@ func attachTTLFilter(fd int) error { return bfd.AttachTTLFilter(fd, bfd.LinkTTL)
 // install attaches the filter to each BFD listener of this process, and drops the packets that
 // a listener has queued before. The caller must know that no listener closes meanwhile.
 func (f *ttlFilter) install() error {
-	found := false
+	found, open := false, false
 	var errs []error
 	for _, fd := range descriptors() {
 		if !listensForBFD(fd) {
@@ -46,7 +48,9 @@ func (f *ttlFilter) install() error {
 		}
 		found = true
 		if err := f.attach(fd); err != nil {
-			errs = append(errs, err, deafen(fd))
+			refused := deafen(fd)
+			errs = append(errs, err, refused)
+			open = open || refused != nil
 		}
 		dropQueued(fd)
 	}
@@ -55,7 +59,7 @@ func (f *ttlFilter) install() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.err = errors.Join(errs...)
+	f.err, f.open = errors.Join(errs...), open
 	return f.err
 }
 
@@ -66,23 +70,31 @@ func (f *ttlFilter) problem() string {
 	if f.err == nil {
 		return ""
 	}
+	if f.open {
+		return fmt.Sprintf("BFD accepts packets from beyond the link, because its TTL filter can't be installed: %v", f.err)
+	}
 	return fmt.Sprintf("BFD is off, because its TTL filter can't be installed: %v", f.err)
 }
 
 // deafen makes a UDP socket of any address accept only packets from port 9 (discard) of this
-// host, which nothing sends.
+// host, which nothing sends. Without IPv6 on the loopback interface, a socket for both families
+// has a route to 127.0.0.1 only.
 func deafen(fd int) error {
 	const discard = 9
-	var to unix.Sockaddr = &unix.SockaddrInet4{Port: discard, Addr: [4]byte{127, 0, 0, 1}}
+	to := []unix.Sockaddr{&unix.SockaddrInet4{Port: discard, Addr: [4]byte{127, 0, 0, 1}}}
 	if name, err := unix.Getsockname(fd); err == nil {
 		if _, ok := name.(*unix.SockaddrInet6); ok {
-			to = &unix.SockaddrInet6{Port: discard, Addr: [16]byte{15: 1}}
+			mapped := netip.MustParseAddr("::ffff:127.0.0.1").As16()
+			to = []unix.Sockaddr{&unix.SockaddrInet6{Port: discard, Addr: [16]byte{15: 1}}, &unix.SockaddrInet6{Port: discard, Addr: mapped}}
 		}
 	}
-	if err := unix.Connect(fd, to); err != nil {
-		return fmt.Errorf("refuse all BFD packets: %w", err)
+	var err error
+	for _, addr := range to {
+		if err = unix.Connect(fd, addr); err == nil {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("refuse all BFD packets: %w", err)
 }
 
 // maxDescriptor limits a search without /proc.
