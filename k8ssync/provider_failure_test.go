@@ -77,7 +77,7 @@ func TestLostAnswerLosesNoAddress(t *testing.T) {
 				panic(http.ErrAbortHandler)
 			})
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-			surely(t, "both have one", func() bool {
+			eventually(t, "both have one", func() bool {
 				a, _ := s.statusOf("web")
 				b, _ := s.statusOf("api")
 				return len(a) == 1 && len(b) == 1 && a[0] != b[0]
@@ -104,7 +104,7 @@ func TestAnotherBoxBecomesTheWriter(t *testing.T) {
 	s, first := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	second := newBox(t, providerConfig("box2", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-	surely(t, "the second sees the first", func() bool {
+	eventually(t, "the second sees the first", func() bool {
 		st := second.Status()
 		return st.Writer == "box1" && !st.Writing && st.Error == "" && len(st.Decisions) == 1 && st.Decisions[0].Written && st.Usage.Pools[0].Used == 1
 	})
@@ -128,7 +128,7 @@ func TestAnotherBoxBecomesTheWriter(t *testing.T) {
 	s.put(lease)
 	third := newBox(t, providerConfig("box3", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	s.put(testBalancer("db", "10.96.0.3", "", nil))
-	surely(t, "it is seen", func() bool { return third.Status().Writer == "box2" })
+	eventually(t, "it is seen", func() bool { return third.Status().Writer == "box2" })
 	has(t, s, "db", "192.0.2.2", "Assigned")
 	if w := third.Status().Writer; w != "box3" {
 		t.Errorf("the writer is %s", w)
@@ -185,12 +185,12 @@ func TestLapsedTermLosesNoStatus(t *testing.T) {
 		return false
 	})
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/24")), map[string]*apiServer{"prod": s})
-	surely(t, "all writers of statuses are at work, and all claims made", func() bool {
+	eventually(t, "all writers of statuses are at work, and all claims made", func() bool {
 		return waiting.Load() == statusWriters && p.Status().Usage.Pools[0].Used == many
 	})
 	p.locked(func() { p.election.until = time.Now() })
 	close(release)
-	surely(t, "all have an address", func() bool {
+	eventually(t, "all have an address", func() bool {
 		for i := range many {
 			if addrs, _ := s.statusOf(fmt.Sprintf("s%02d", i)); len(addrs) != 1 {
 				return false
@@ -243,7 +243,7 @@ func TestTwoWritersAssignNoAddressTwice(t *testing.T) {
 			x.locked(func() { x.election.until = time.Now().Add(time.Hour) })
 		}
 	}
-	surely(t, "both write", func() bool {
+	eventually(t, "both write", func() bool {
 		believe()
 		return a.mayWrite() && b.mayWrite()
 	})
@@ -252,7 +252,7 @@ func TestTwoWritersAssignNoAddressTwice(t *testing.T) {
 		s.put(testBalancer(fmt.Sprintf("s%02d", i), fmt.Sprintf("10.96.1.%d", i+1), "", nil))
 	}
 	seen := map[string]string{}
-	surely(t, "all have one", func() bool {
+	eventually(t, "all have one", func() bool {
 		believe()
 		n := 0
 		for i := range many {
@@ -317,12 +317,12 @@ func TestUnreachableHomeChangesNothing(t *testing.T) {
 		answer(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
 		return true
 	})
-	surely(t, "no writer", func() bool {
+	eventually(t, "no writer", func() bool {
 		st := p.Status()
 		return !st.Writing && st.Writer == "" && strings.Contains(st.Error, "away")
 	})
 	stage.put(testBalancer("api", "10.96.0.2", "", nil))
-	surely(t, "a Note", func() bool {
+	eventually(t, "a Note", func() bool {
 		return slices.ContainsFunc(notesOf(p), func(n lb.Note) bool {
 			return n.Service.Name == "api" && strings.HasPrefix(n.Text, "no-writer: ")
 		})
@@ -354,12 +354,12 @@ func TestServiceDeletedInAnUnreachableClusterKeepsItsClaim(t *testing.T) {
 	})
 	asked := stage.requests("list services")
 	stage.remove(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "it was asked for several times", func() bool { return stage.requests("list services") > asked+2 })
+	eventually(t, "it was asked for several times", func() bool { return stage.requests("list services") > asked+2 })
 	if c := home.claimed(); len(c) != 1 {
 		t.Fatalf("claims %v", c)
 	}
 	stage.misbehave(nil)
-	surely(t, "free", func() bool { return len(home.claimed()) == 0 })
+	eventually(t, "free", func() bool { return len(home.claimed()) == 0 })
 }
 
 // The claims of a cluster that is no longer followed stay, and so it has no error.
@@ -377,9 +377,9 @@ func TestARemovedClusterHasNoError(t *testing.T) {
 		return true
 	})
 	stage.remove(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "an error", func() bool { return strings.Contains(p.Status().Clusters["prod"], "no right") })
+	eventually(t, "an error", func() bool { return strings.Contains(p.Status().Clusters["prod"], "no right") })
 	p.Follow(map[string]*Cluster{"prod": p.clusters["prod"]})
-	surely(t, "no error", func() bool { return len(p.Status().Clusters) == 0 })
+	eventually(t, "no error", func() bool { return len(p.Status().Clusters) == 0 })
 	if c := home.claimed(); len(c) != 1 {
 		t.Errorf("claims %v", c)
 	}
@@ -410,13 +410,13 @@ func TestARemovedClusterGetsNoErrorLater(t *testing.T) {
 	}
 	p.mu.Unlock()
 	p.Follow(map[string]*Cluster{"prod": p.clusters["prod"]})
-	surely(t, "the cluster is forgotten", func() bool {
+	eventually(t, "the cluster is forgotten", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.members["stage"] == nil
 	})
 	close(removed)
-	surely(t, "the request has ended", func() bool {
+	eventually(t, "the request has ended", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.inFlight) == 0
@@ -450,7 +450,7 @@ func TestHiddenServiceKeepsItsAddress(t *testing.T) {
 			cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
 			cfg.IPAM.Retention = time.Millisecond
 			p.Configure(cfg)
-			surely(t, "its address is free", func() bool { return len(s.claimed()) == 1 })
+			eventually(t, "its address is free", func() bool { return len(s.claimed()) == 1 })
 		})
 	}
 }
@@ -465,7 +465,7 @@ func TestLostServiceIsRequestedWithPauses(t *testing.T) {
 	s.objects["services"]["shop/web"] = lost
 	s.mu.Unlock()
 	s.replay("DELETED", lost)
-	surely(t, "a release is refused", func() bool { return p.Status().Counters.Conflicts > 3 })
+	eventually(t, "a release is refused", func() bool { return p.Status().Counters.Conflicts > 3 })
 	before := s.requests("list services")
 	time.Sleep(time.Second)
 	if n := s.requests("list services") - before; n > 60 { // every 200 ms, and every 100 ms for its status
@@ -503,17 +503,17 @@ func TestGuardedNamespaceKeepsItsClaims(t *testing.T) {
 	other.Namespace = "bank"
 	s.put(testNode("n1", "10.0.0.1"), testBalancer("web", "10.96.0.1", "", nil), other)
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s}, func(b *box) { b.hold.Store(true) })
-	surely(t, "it does not keep Services from addresses", func() bool { return len(s.claimed()) == 2 })
+	eventually(t, "it does not keep Services from addresses", func() bool { return len(s.claimed()) == 2 })
 	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
 	cfg.IPAM.Retention = time.Millisecond
 	p.Configure(cfg)
 	s.remove(testBalancer("web", "10.96.0.1", "", nil), other)
-	surely(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 && len(s.claimed()) < 2 })
+	eventually(t, "it is tried", func() bool { return p.Status().Counters.Errors > 2 && len(s.claimed()) < 2 })
 	if c := slices.Collect(maps.Values(s.claimed())); !slices.Equal(c, []string{"prod/shop/web"}) {
 		t.Fatalf("claims of %v", c)
 	}
 	p.hold.Store(false)
-	surely(t, "free", func() bool { return len(s.claimed()) == 0 })
+	eventually(t, "free", func() bool { return len(s.claimed()) == 0 })
 }
 
 func TestSlowClusterDelaysNoOther(t *testing.T) {
@@ -536,11 +536,11 @@ func TestSlowClusterDelaysNoOther(t *testing.T) {
 		return false
 	})
 	newBox(t, providerConfig("box1", pool("public", "192.0.2.0/27")), map[string]*apiServer{"prod": home, "stage": stage})
-	surely(t, "all its writers wait", func() bool { return slow.Load() == statusWriters })
+	eventually(t, "all its writers wait", func() bool { return slow.Load() == statusWriters })
 	home.put(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
+	eventually(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
 	close(free)
-	surely(t, "it goes on", func() bool { a, _ := stage.statusOf("slow7"); return len(a) == 1 })
+	eventually(t, "it goes on", func() bool { a, _ := stage.statusOf("slow7"); return len(a) == 1 })
 }
 
 func TestMissingPermissionIsNamed(t *testing.T) {
@@ -561,7 +561,7 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 				return false
 			})
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-			surely(t, "it is named", func() bool {
+			eventually(t, "it is named", func() bool {
 				st := p.Status()
 				text := st.Error + st.Clusters["prod"]
 				for _, d := range st.Decisions {
@@ -581,7 +581,7 @@ func TestAMissingNamespaceIsNamed(t *testing.T) {
 	s.put(testNode("n1", "10.0.0.1"))
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 	const want = "there is no namespace weir-system: kubectl create namespace weir-system, or kubectl apply -f rbac/leases.yaml, which makes it"
-	surely(t, "it is named", func() bool { return strings.Contains(p.Status().Error, want) })
+	eventually(t, "it is named", func() bool { return strings.Contains(p.Status().Error, want) })
 }
 
 func TestRetryAfterIsRespected(t *testing.T) {
@@ -623,7 +623,7 @@ func TestRestoredHomeIsReadAgain(t *testing.T) {
 	s.compact()
 	s.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/addresses": "192.0.2.3"} })
 	has(t, s, "web", "192.0.2.3", "Assigned")
-	surely(t, "the old one is let go of", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
+	eventually(t, "the old one is let go of", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
 }
 
 // Its version may be later than that of the first list, and earlier than that of an event.
@@ -642,7 +642,7 @@ func TestRestoredHomeIsReadAgainAfterEvents(t *testing.T) {
 	cfg.IPAM.Retention = time.Millisecond
 	p.Configure(cfg)
 	s.remove(testBalancer("api", "10.96.0.2", "", nil))
-	surely(t, "its claim is gone", func() bool { return len(p.Status().Claims) == 1 })
+	eventually(t, "its claim is gone", func() bool { return len(p.Status().Claims) == 1 })
 	s.mu.Lock()
 	s.version = 500
 	s.objects["leases"]["weir-system/weir-192.0.2.1"] = api
@@ -654,7 +654,7 @@ func TestRestoredHomeIsReadAgainAfterEvents(t *testing.T) {
 	s.CloseClientConnections()
 	s.compact()
 	s.put(testBalancer("db", "10.96.0.3", "", nil))
-	surely(t, "it has an address", func() bool { got, _ := s.statusOf("db"); return len(got) == 1 })
+	eventually(t, "it has an address", func() bool { got, _ := s.statusOf("db"); return len(got) == 1 })
 }
 
 // The claim that an older state of the lease cluster has is no result of a write: it is an

@@ -55,7 +55,7 @@ func TestLateStatusIsNoError(t *testing.T) {
 			})
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
 			s.put(testBalancer("web", "10.96.0.1", "", nil))
-			surely(t, "the API server refuses it", func() bool { return once.Load() && p.Status().Counters.Errors > 0 })
+			eventually(t, "the API server refuses it", func() bool { return once.Load() && p.Status().Counters.Errors > 0 })
 			for name, reason := range p.Status().Clusters {
 				// The release of the claim may be too early for a moment: the deletion is not committed yet.
 				if !strings.HasSuffix(reason, errNotRead.Error()) {
@@ -63,7 +63,7 @@ func TestLateStatusIsNoError(t *testing.T) {
 				}
 			}
 			if c.what == "gone" {
-				surely(t, "it is forgotten", func() bool { return p.remembered("web") == nothing })
+				eventually(t, "it is forgotten", func() bool { return p.remembered("web") == nothing })
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestSlowReleaseDelaysNoOtherCluster(t *testing.T) {
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/26")), map[string]*apiServer{"prod": home, "stage": stage}, func(b *box) {
 		b.timing.request = time.Hour
 	})
-	surely(t, "all have one", func() bool { return p.Status().Usage.Pools[0].Used == many })
+	eventually(t, "all have one", func() bool { return p.Status().Usage.Pools[0].Used == many })
 	var slow atomic.Int32
 	free := make(chan struct{})
 	stage.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -98,16 +98,16 @@ func TestSlowReleaseDelaysNoOtherCluster(t *testing.T) {
 	for i := range many {
 		stage.remove(testBalancer(fmt.Sprintf("gone%d", i), "10.96.0.1", "", nil))
 	}
-	surely(t, "all who may wait", func() bool { return slow.Load() >= releaseWriters })
-	surely(t, "the rest waits for them alone", func() bool {
+	eventually(t, "all who may wait", func() bool { return slow.Load() >= releaseWriters })
+	eventually(t, "the rest waits for them alone", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.members["stage"].writes.Len() > 0
 	})
 	home.put(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
+	eventually(t, "the other goes on", func() bool { a, _ := home.statusOf("web"); return len(a) == 1 })
 	close(free)
-	surely(t, "it goes on", func() bool { return p.Status().Usage.Pools[0].Retained == many })
+	eventually(t, "it goes on", func() bool { return p.Status().Usage.Pools[0].Retained == many })
 }
 
 func TestErrorsOfADeletedServiceEnd(t *testing.T) {
@@ -119,7 +119,7 @@ func TestErrorsOfADeletedServiceEnd(t *testing.T) {
 			s := newAPIServer(t)
 			s.put(testNode("n1", "10.0.0.1"))
 			p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-			surely(t, "it writes", p.mayWrite)
+			eventually(t, "it writes", p.mayWrite)
 			refused, seen := false, make(chan struct{})
 			var mu sync.Mutex
 			s.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
@@ -141,10 +141,10 @@ func TestErrorsOfADeletedServiceEnd(t *testing.T) {
 				return true
 			})
 			s.put(testBalancer("web", "10.96.0.1", "", nil))
-			surely(t, "refused", func() bool { return strings.Contains(p.Status().Clusters["prod"], c.want) })
+			eventually(t, "refused", func() bool { return strings.Contains(p.Status().Clusters["prod"], c.want) })
 			close(seen)
-			surely(t, "it is gone", func() bool { return len(p.Status().Decisions) == 0 })
-			surely(t, "all is well", func() bool { return len(p.Status().Clusters) == 0 && p.remembered("web") == nothing })
+			eventually(t, "it is gone", func() bool { return len(p.Status().Decisions) == 0 })
+			eventually(t, "all is well", func() bool { return len(p.Status().Clusters) == 0 && p.remembered("web") == nothing })
 		})
 	}
 }

@@ -152,10 +152,17 @@ func (p planner) exclude(m *member, addrs excluded) {
 	record(m.servers(), m.excluded.servers, addrs.servers, false)
 	changed := record(m.nodes(), m.excluded.nodes, addrs.nodes, true)
 	m.excluded = addrs
-	if !changed || m.warned {
+	if changed {
+		p.warn(m)
+	}
+}
+
+// warn logs addresses of a cluster's Nodes that do not count as taken. p.mu is held.
+func (p *providerState) warn(m *member) {
+	if m.warned {
 		return
 	}
-	if odd := p.cfg.IPAM.Uncounted(m.name, addrs.nodes); len(odd) > 0 {
+	if odd := p.cfg.IPAM.Uncounted(m.name, m.excluded.nodes); len(odd) > 0 {
 		m.warned = true // once: a kubelet writes them
 		p.log.Warn("Node address ignored", "reason", "it is in a pool for other clusters", "cluster", m.name, "address", odd[0], "addresses", len(odd))
 	}

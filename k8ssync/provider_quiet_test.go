@@ -26,11 +26,11 @@ func TestProviderIsQuietWithoutChanges(t *testing.T) {
 		}
 	}
 	// Meanwhile the lease is renewed repeatedly, and the cluster judged 50 times a second.
-	surely(t, "it is quiet", func() bool { return told(time.Second) == 0 })
+	eventually(t, "it is quiet", func() bool { return told(time.Second) == 0 })
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
-	surely(t, "it tells of another Service", func() bool { return told(time.Second) > 0 })
+	eventually(t, "it tells of another Service", func() bool { return told(time.Second) > 0 })
 	has(t, s, "api", "192.0.2.1", "Assigned")
-	surely(t, "it is quiet again", func() bool { return told(time.Second) == 0 })
+	eventually(t, "it is quiet again", func() bool { return told(time.Second) == 0 })
 }
 
 // The end of a retention is the writer's work: another box must not wake for it.

@@ -26,7 +26,7 @@ func (b *box) replace(t *testing.T, s *apiServer) {
 		tasks.Wait()
 	})
 	b.Follow(map[string]*Cluster{"prod": c})
-	surely(t, "the other one is believed", func() bool {
+	eventually(t, "the other one is believed", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		m := b.members["prod"]
@@ -47,12 +47,12 @@ func TestAStatusIsWrittenByTheClusterThatReplacesAnother(t *testing.T) {
 		return true
 	})
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-	surely(t, "refused", func() bool { return strings.Contains(p.Status().Clusters["prod"], "patch") })
+	eventually(t, "refused", func() bool { return strings.Contains(p.Status().Clusters["prod"], "patch") })
 	// As an operator does who gives weir another kubeconfig.
 	p.replace(t, s)
 	refuse.Store(false)
 	has(t, s, "web", "192.0.2.0", "Assigned")
-	surely(t, "all is well", func() bool {
+	eventually(t, "all is well", func() bool {
 		st := p.Status()
 		return len(st.Clusters) == 0 && st.Decisions[0].Written && st.Decisions[0].Error == ""
 	})
@@ -65,7 +65,7 @@ func TestIPModeIsRewrittenByTheClusterThatReplacesAnother(t *testing.T) {
 	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
 	cfg.IPMode = ModeProxy
 	p.Configure(cfg)
-	surely(t, "Proxy", func() bool {
+	eventually(t, "Proxy", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		in := s.objects["services"]["shop/web"].(*corev1.Service).Status.LoadBalancer.Ingress
@@ -77,7 +77,7 @@ func TestAHiddenServiceIsRememberedByTheClusterThatReplacesAnother(t *testing.T)
 	s := newAPIServer(t)
 	s.put(testNode("n1", "10.0.0.1"))
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": s})
-	surely(t, "it writes", p.mayWrite)
+	eventually(t, "it writes", p.mayWrite)
 	vip := "VIP"
 	hidden := readService(testBalancer("kept", "10.96.0.9", "192.0.2.0", &vip), nil, DefaultAnnotationPrefix)
 	s.misbehave(func(w http.ResponseWriter, r *http.Request) bool { // it exists
@@ -90,14 +90,14 @@ func TestAHiddenServiceIsRememberedByTheClusterThatReplacesAnother(t *testing.T)
 	p.locked(func() { p.hide(p.members["prod"], &hidden) })
 	p.replace(t, s)
 	asked := s.requests("list services")
-	surely(t, "it is asked for", func() bool { return s.requests("list services") > asked })
+	eventually(t, "it is asked for", func() bool { return s.requests("list services") > asked })
 	p.locked(func() {
 		if p.members["prod"].hidden[hidden.key] == nil {
 			t.Error("it is forgotten")
 		}
 	})
 	s.misbehave(nil) // and now it is not there
-	surely(t, "its address is free", func() bool {
+	eventually(t, "its address is free", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.members["prod"].hidden) == 0

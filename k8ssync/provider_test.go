@@ -2,6 +2,7 @@ package k8ssync
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -44,7 +45,7 @@ func TestAServiceGetsAnAddress(t *testing.T) {
 		t.Errorf("claims (-want +got): %s", d)
 	}
 	// The watch may bring the status before the answer to its write, which counts it.
-	surely(t, "it is seen to be written, and counted", func() bool {
+	eventually(t, "it is seen to be written, and counted", func() bool {
 		st := p.Status()
 		return st.Writing && len(st.Decisions) == 1 && st.Decisions[0].Written && st.Usage.Pools[0].Used == 1 && st.Counters.Assigned > 0
 	})
@@ -102,14 +103,14 @@ func TestProviderContinuesAfterARestart(t *testing.T) {
 func TestPendingHasAReasonAndEndsWithAPool(t *testing.T) {
 	s, p := one(t, pool("other", "2001:db8::/126"))
 	has(t, s, "web", "", "FamilyMissing")
-	surely(t, "a Note", func() bool {
+	eventually(t, "a Note", func() bool {
 		n := notesOf(p)
 		return len(n) == 1 && n[0].Reason == lb.AddressPending && strings.HasPrefix(n[0].Text, "family-missing: ")
 	})
 	p.Configure(providerConfig("box1", pool("other", "2001:db8::/126"), pool("public", "192.0.2.0/30")))
 	has(t, s, "web", "192.0.2.0", "Assigned")
-	surely(t, "no Note", func() bool { return len(notesOf(p)) == 0 })
-	surely(t, "Events", func() bool { return len(s.written()) == 2 })
+	eventually(t, "no Note", func() bool { return len(notesOf(p)) == 0 })
+	eventually(t, "Events", func() bool { return len(s.written()) == 2 })
 	for i, want := range []string{"Normal shop/web uid-of-web AddressAssigned: assigned 192.0.2.0", "Warning shop/web uid-of-web AddressPending: FamilyMissing: "} {
 		if got := s.written()[i]; !strings.HasPrefix(got, want) {
 			t.Errorf("Event %q, want %q", got, want)
@@ -129,7 +130,7 @@ func TestNearestAddressIsNoReasonToWrite(t *testing.T) {
 	s.put(testBalancer("api", "10.96.0.3", "", nil))
 	has(t, s, "api", "192.0.2.1", "Assigned")
 	s.edit("db", func(v *corev1.Service) { v.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }) // it is decided again
-	surely(t, "it is written", func() bool {
+	eventually(t, "it is written", func() bool {
 		d, _ := p.Decision(lb.ServiceID{Source: "prod", Namespace: "shop", Name: "db"})
 		return d.Written && strings.Contains(d.Pending.Text(), "is 192.0.2.2 of pool")
 	})
@@ -137,7 +138,7 @@ func TestNearestAddressIsNoReasonToWrite(t *testing.T) {
 		t.Errorf("it says %q", c.Message)
 	}
 	s.edit("db", func(v *corev1.Service) { v.Annotations["weir/addresses"] = "192.0.2.1" })
-	surely(t, "another rule is written", func() bool {
+	eventually(t, "another rule is written", func() bool {
 		_, c := s.statusOf("db")
 		return strings.Contains(c.Message, "192.0.2.1 is the address of prod/shop/api; the nearest available address is 192.0.2.2")
 	})
@@ -173,7 +174,7 @@ func TestAnAddressWaitsForItsService(t *testing.T) {
 	s, p := one(t, pool("public", "192.0.2.0/30"))
 	has(t, s, "web", "192.0.2.0", "Assigned")
 	s.remove(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "held", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
+	eventually(t, "held", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
 	s.put(testBalancer("api", "10.96.0.2", "", nil))
 	has(t, s, "api", "192.0.2.1", "Assigned")
 	again := testBalancer("web", "10.96.0.1", "", nil)
@@ -188,8 +189,8 @@ func TestAnAddressWaitsForItsService(t *testing.T) {
 	short.IPAM.Retention = 50 * time.Millisecond
 	p.Configure(short)
 	s.remove(testBalancer("web", "10.96.0.1", "", nil))
-	surely(t, "free", func() bool { return len(s.claimed()) == 1 })
-	surely(t, "Event", func() bool {
+	eventually(t, "free", func() bool { return len(s.claimed()) == 1 })
+	eventually(t, "Event", func() bool {
 		return slices.ContainsFunc(s.written(), func(e string) bool {
 			return strings.HasPrefix(e, "Normal shop/web uid-of-web AddressReleased: the Service is gone: 192.0.2.0 is kept for one of this name for 1h0m0s")
 		})
@@ -249,7 +250,7 @@ func TestANodeExcludesAddressesOnlyFromPoolsForItsCluster(t *testing.T) {
 	private, common := pool("a", "192.0.2.0/30"), pool("b", "198.51.100.0/30")
 	private.Clusters = []string{"prod"}
 	p := newBox(t, providerConfig("box1", private, common), map[string]*apiServer{"prod": home, "stage": stage})
-	surely(t, "it is taken in the common pool", func() bool { return p.Status().Usage.Pools[1].Taken == 1 })
+	eventually(t, "it is taken in the common pool", func() bool { return p.Status().Usage.Pools[1].Taken == 1 })
 	has(t, home, "web", "192.0.2.0", "Assigned")
 	home.edit("web", func(v *corev1.Service) { v.Annotations = map[string]string{"weir/pool": "b"} })
 	has(t, home, "web", "198.51.100.1", "Assigned")
@@ -263,9 +264,9 @@ func TestAddressesOfNodesOfARemovedClusterAreFree(t *testing.T) {
 	home.put(testNode("n1", "10.0.0.1"))
 	stage.put(testNode("n2", "192.0.2.0"))
 	p := newBox(t, providerConfig("box1", pool("public", "192.0.2.0/30")), map[string]*apiServer{"prod": home, "stage": stage})
-	surely(t, "it is taken", func() bool { return p.Status().Usage.Pools[0].Taken == 1 })
+	eventually(t, "it is taken", func() bool { return p.Status().Usage.Pools[0].Taken == 1 })
 	p.Follow(map[string]*Cluster{"prod": p.clusters["prod"]})
-	surely(t, "it is free", func() bool { return p.Status().Usage.Pools[0].Taken == 0 })
+	eventually(t, "it is free", func() bool { return p.Status().Usage.Pools[0].Taken == 0 })
 }
 
 // Its field has other owners, so that an apply without the field would leave it.
@@ -303,7 +304,7 @@ func TestUnmanagedServiceLosesOnlyWeirsFields(t *testing.T) {
 			has(t, s, "web", "192.0.2.0", "Assigned")
 			c.change(s, p)
 			has(t, s, "web", "", "")
-			surely(t, "held", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
+			eventually(t, "held", func() bool { return p.Status().Usage.Pools[0].Retained == 1 })
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if last := s.applied[len(s.applied)-1]; strings.Contains(last, `"status"`) {
@@ -324,7 +325,7 @@ func TestTheEndOfAllPoolsIsAChange(t *testing.T) {
 	}
 	p.Configure(providerConfig("box1"))
 	last := p.Status()
-	surely(t, "no pools", func() bool {
+	eventually(t, "no pools", func() bool {
 		select {
 		case <-p.Changed():
 			last = p.Status()
@@ -340,7 +341,7 @@ func TestIPModeIsRewritten(t *testing.T) {
 	cfg := providerConfig("box1", pool("public", "192.0.2.0/30"))
 	cfg.IPMode = ModeProxy
 	p.Configure(cfg)
-	surely(t, "Proxy", func() bool {
+	eventually(t, "Proxy", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		in := s.objects["services"]["shop/web"].(*corev1.Service).Status.LoadBalancer.Ingress
@@ -369,7 +370,7 @@ func TestShrinkingPoolMovesNoService(t *testing.T) {
 	}
 	p.Configure(next)
 	has(t, s, "web", "192.0.2.0", "OutsidePool")
-	surely(t, "a Note", func() bool {
+	eventually(t, "a Note", func() bool {
 		n := notesOf(p)
 		return len(n) == 1 && n[0].Reason == lb.OutsidePool
 	})
@@ -400,7 +401,7 @@ func TestManyServicesOfTwoClustersShareAPoolWithoutSharingAddresses(t *testing.T
 		}
 		return out
 	}
-	surely(t, "all have one of their own", func() bool { return len(owners()) == 2*each })
+	eventually(t, "all have one of their own", func() bool { return len(owners()) == 2*each })
 	if used := p.Status().Usage.Pools[0].Used; used != 2*each {
 		t.Errorf("%d used", used)
 	}
@@ -411,10 +412,29 @@ func TestManyServicesOfTwoClustersShareAPoolWithoutSharingAddresses(t *testing.T
 
 func TestNoRequestsWithoutPools(t *testing.T) {
 	s, p := one(t)
-	surely(t, "synced", func() bool { return p.clusters["prod"].Status().Synced })
+	eventually(t, "synced", func() bool { return p.clusters["prod"].Status().Synced })
 	if n := s.requests("list leases") + s.requests("watch leases") + s.requests("get leases") + s.requests("create leases"); n != 0 {
 		t.Errorf("%d requests for Leases", n)
 	}
 	p.Configure(providerConfig("box1", pool("public", "192.0.2.0/30")))
 	has(t, s, "web", "192.0.2.0", "Assigned")
+}
+
+// A reload may add a pool for other clusters that has addresses of Nodes: the mistake must not
+// wait for a change of a Node.
+func TestAReloadWarnsOfPoolsWithNodes(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "192.0.2.1"), testBalancer("web", "10.96.0.1", "", nil))
+	var log lockedBuffer
+	common := pool("common", "198.51.100.0/30")
+	p := newBox(t, providerConfig("box1", common), map[string]*apiServer{"prod": s}, func(b *box) { b.log = slog.New(slog.NewTextHandler(&log, nil)) })
+	has(t, s, "web", "198.51.100.0", "Assigned")
+	const warning = "Node address ignored"
+	if strings.Contains(log.String(), warning) {
+		t.Errorf("before the reload: %s", log.String())
+	}
+	private := pool("private", "192.0.2.0/30")
+	private.Clusters = []string{"test"}
+	p.Configure(providerConfig("box1", common, private))
+	eventually(t, "a warning", func() bool { return strings.Contains(log.String(), warning) })
 }

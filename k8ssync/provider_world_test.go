@@ -144,18 +144,10 @@ func has(t *testing.T, s *apiServer, name, addrs, reason string) {
 	t.Helper()
 	var got []string
 	var cond metav1.Condition
-	if !poll(time.Minute, func() bool {
+	if !poll(patience, func() bool {
 		got, cond = s.statusOf(name)
 		return strings.Join(got, ",") == addrs && cond.Reason == reason
 	}) {
 		t.Fatalf("%s has %v, %s %s %q; want %s, %s", name, got, cond.Status, cond.Reason, cond.Message, addrs, reason)
-	}
-}
-
-// surely is eventually with more patience: a machine may be busy.
-func surely(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	if !poll(time.Minute, so) {
-		t.Fatalf("it never happens: %s", what)
 	}
 }

@@ -125,9 +125,12 @@ func poll(within time.Duration, so func() bool) bool {
 	return true
 }
 
+// patience is a limit against hanging: a machine may be busy.
+const patience = time.Minute
+
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	if !poll(10*time.Second, so) {
+	if !poll(patience, so) {
 		t.Fatalf("it never happens: %s", what)
 	}
 }
@@ -144,7 +147,7 @@ func never(t *testing.T, what string, so func() bool) {
 // next waits for an Update, and lets it through.
 func next(t *testing.T, c *Cluster) lb.Update {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	for {
 		if u, ok := c.Take(); ok {
 			c.Commit(nil)
