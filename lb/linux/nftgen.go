@@ -3,6 +3,7 @@ package linux
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,13 +17,20 @@ type generations struct {
 	mu        sync.Mutex
 	pending   announcement            // without the number so far
 	announced map[uint32]announcement // by number
-	kept      int                     // bytes of removals
+	kept      int                     // bytes of messages about elements
 }
 
-// announcement is what a change of nf_tables may have changed, and the messages about elements that it has removed.
+// announcement is what a change of nf_tables may have changed, and the messages about elements from the first one that it
+// has removed.
 type announcement struct {
 	bits     hint
-	removals [][]byte
+	elements []elementMessage
+}
+
+// elementMessage is a message about elements of a set, which are added or removed.
+type elementMessage struct {
+	added bool
+	body  []byte
 }
 
 // collect collects announcements until their number comes.
@@ -33,7 +41,7 @@ func (g *generations) collect(m message) hint {
 		bits := nftHint(m)
 		g.pending.bits |= bits
 		if bits&(hintTable4|hintTable6) != 0 {
-			g.keepRemoval(m)
+			g.keepElements(m)
 		}
 		return 0
 	}
@@ -48,13 +56,16 @@ func (g *generations) collect(m message) hint {
 	return hintGeneration
 }
 
-// maxRemovals limits the announcements of removed elements that wait for Watch, in bytes. An audit finds the others.
-const maxRemovals = 256 << 10
+// maxElements limits the messages about elements that wait for Watch, in bytes. An audit finds the other removals.
+const maxElements = 256 << 10
 
-// keepRemoval keeps the announcement of elements that were removed from a set of weir's tables.
-func (g *generations) keepRemoval(m message) {
-	if m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM && g.kept+len(m.body) <= maxRemovals {
-		g.pending.removals = append(g.pending.removals, bytes.Clone(m.body))
+// keepElements keeps a message about elements that were removed from a set of weir's tables, and those about elements that
+// the same change adds after that: a program may flush a set and fill it again.
+func (g *generations) keepElements(m message) {
+	added := m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSETELEM
+	removed := m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM
+	if (removed || added && len(g.pending.elements) > 0) && g.kept+len(m.body) <= maxElements {
+		g.pending.elements = append(g.pending.elements, elementMessage{added, bytes.Clone(m.body)})
 		g.kept += len(m.body)
 	}
 }
@@ -63,10 +74,10 @@ func (g *generations) keepRemoval(m message) {
 func (g *generations) take(own func(number uint32) bool) (others announcement) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for number, a := range g.announced {
+	for _, number := range slices.Sorted(maps.Keys(g.announced)) {
 		if !own(number) {
-			others.bits |= a.bits
-			others.removals = append(others.removals, a.removals...)
+			others.bits |= g.announced[number].bits
+			others.elements = append(others.elements, g.announced[number].elements...)
 		}
 	}
 	clear(g.announced)
@@ -224,10 +235,10 @@ func (w *watcher) othersChanges(g *generations, rules rulesWatch) hint {
 	defer w.mu.Unlock()
 	others := g.take(func(number uint32) bool { return slices.Contains(w.own, number) })
 	for _, f := range w.config.Families {
-		if r := w.rules[f]; len(others.removals) == 0 || r == nil || r.nft == nil { // ipset has the members
+		if r := w.rules[f]; len(others.elements) == 0 || r == nil || r.nft == nil { // ipset has the members
 			continue
 		}
-		rules.removed(f, removedMembers(others.removals, w.config.Prefix, f))
+		rules.removed(f, removedMembers(others.elements, w.config.Prefix, f))
 	}
 	return others.bits
 }

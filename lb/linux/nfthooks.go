@@ -68,7 +68,11 @@ func (w *watcher) holdHooks(ctx context.Context, f lb.Family) error {
 		return nil
 	}
 	if !need {
-		if translates, err := newNFTRules(f, "", w.tables).translates(ctx); err != nil || !translates {
+		translates, err := newNFTRules(f, "", w.tables).translates(ctx)
+		if errors.Is(err, errInterrupted) { // another program writes; the next call tries again
+			return nil
+		}
+		if err != nil || !translates {
 			return err
 		}
 	}

@@ -207,14 +207,17 @@ func TestNFTRemovedMembersAreLost(t *testing.T) {
 	lost(t, events, members[5])
 	sh(t, "nft flush map ip6 weir KUBE-6-INTERNAL")
 	lost(t, events, mapped.ID())
-	sh(t, "nft flush set ip weir KUBE-IPVS-IPS")
 	var rest []lb.Object
+	var addrs []string
 	for _, o := range members[4:] {
-		if o.(lb.Member).Set == lb.SetIPVSIPs {
-			rest = append(rest, o)
+		if m := o.(lb.Member); m.Set == lb.SetIPVSIPs {
+			rest, addrs = append(rest, m), append(addrs, m.Addr.String())
 		}
 	}
-	lost(t, events, rest...)
+	sh(t, "nft 'flush set ip weir KUBE-IPVS-IPS; add element ip weir KUBE-IPVS-IPS { %s }'", strings.Join(addrs[1:], ", "))
+	lost(t, events, rest[0])
+	sh(t, "nft flush set ip weir KUBE-IPVS-IPS")
+	lost(t, events, rest[1:]...)
 	sh(t, "nft flush set ip weir KUBE-LOAD-BALANCER-SOURCE-CIDR")
 	if e := event(t, events); !e.Host || len(e.Lost) > 0 { // an audit reads it
 		t.Errorf("the removal of a range: %+v", e)
