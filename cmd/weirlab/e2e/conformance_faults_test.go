@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -212,6 +213,9 @@ func breakAndKill(pid string, span time.Duration, command string, killed map[int
 			words := strings.Fields(rest)
 			if len(words) < 2 || words[0] == "Z" || words[1] != pid {
 				continue
+			}
+			if len(killed)%2 == 1 { // in the midst of its work, and not only before it
+				time.Sleep(rand.N(20 * time.Millisecond))
 			}
 			if syscall.Kill(child, syscall.SIGKILL) == nil {
 				killed[child] = true

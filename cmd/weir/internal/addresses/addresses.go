@@ -85,7 +85,8 @@ func (p *Pools) adopt(cfg k8ssync.ProviderConfig) k8ssync.ProviderConfig {
 	return cfg
 }
 
-// Configure replaces the pools. The next Summary has them.
+// Configure replaces the pools. The next Summary asks for them. If the allocator has to start with them, it has those
+// before until it has.
 func (p *Pools) Configure(cfg k8ssync.ProviderConfig) {
 	p.allocator.Configure(p.adopt(cfg))
 	p.last.asked = time.Time{}
