@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"weir/cmd/weirlab/internal/runner"
-	"weir/cmd/weirlab/lab"
 )
 
 // soaked is set for tests that run in their full size.
@@ -65,15 +64,8 @@ func soakStages(churn time.Duration, seeds string) []stage {
 }
 
 // shortSoakStages go through the code of soakStages in a minute: the other programs and the churn have
-// short forms of their own.
+// short forms of their own. make test itself has the same story on an older kernel, see oldKernelTests.
 func shortSoakStages() []stage {
-	old := "uml-6.1"
-	if lab.CheckBuiltKernel(old) != nil { // make test does not build it
-		old = "uml-old"
-	}
-	story := func(kernel string) func(context.Context, *stages) error {
-		return boxStage(kernel, "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")
-	}
 	return []stage{
 		{"laws: of one package, twice", 2 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.goTest(ctx, []string{"WEIR_HISTORIES=2"}, "-run", "Random|Law", "./cluster/owner")
@@ -81,8 +73,7 @@ func shortSoakStages() []stage {
 		{"fuzz: two targets for two seconds", 3 * time.Minute, func(ctx context.Context, s *stages) error {
 			return s.fuzz(ctx, fuzzed{2 * time.Second, 100}, []testFunction{{"bgp/advertise", "FuzzCommunity"}, {"k8ssync/ipam", "FuzzParseName"}})
 		}},
-		{"new: one story", 2 * time.Minute, story("uml-new")},
-		{"old: one story", 2 * time.Minute, story(old)},
+		{"new: one story", 2 * time.Minute, boxStage("uml-new", "^TestExample$", "", []string{soaked}, "weir/cmd/weirlab/e2e")},
 	}
 }
 
