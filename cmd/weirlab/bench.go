@@ -73,6 +73,7 @@ type scale struct {
 	// gets a rest after each, as long as it needs.
 	changesOfWeir, changesOfKubeProxy, changesAmongMany int
 	changesDuringAudits                                 int
+	edits                                               int // by ipvsadm, beside each of weir's
 	rolling, replaced, changesDuringRollout             int // connections; backends
 	costs                                               int // changes of which the costs are counted
 	provided                                            int // Services that are timed
@@ -85,11 +86,11 @@ type scale struct {
 var (
 	fullScale = scale{
 		sizes: []int{1000, 10000}, ports: 2000, rounds: 2, paths: 4, connections: 2000, exchanged: 10_000, transferred: 60_000_000, settle: 5 * time.Second, restTime: 30 * time.Second,
-		rolling: 250_000, replaced: 50, changesDuringRollout: 100, changesDuringAudits: 100, changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
+		rolling: 250_000, replaced: 50, changesDuringRollout: 100, changesDuringAudits: 100, changesOfWeir: 30, changesOfKubeProxy: 10, changesAmongMany: 3, edits: 20, costs: 3, provided: 30, allocated: 10_000, announced: 5000, writes: 300,
 	}
 	shortScale = scale{
 		sizes: []int{10, 20}, largest: true, ports: 15, rounds: 1, paths: 1, connections: 50, exchanged: 100, transferred: 800_000, settle: time.Second, restTime: time.Second,
-		rolling: 200, replaced: 4, changesDuringRollout: 3, changesDuringAudits: 2, changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
+		rolling: 200, replaced: 4, changesDuringRollout: 3, changesDuringAudits: 2, changesOfWeir: 2, changesOfKubeProxy: 1, changesAmongMany: 1, edits: 2, costs: 1, provided: 2, allocated: 50, announced: 100, writes: 10,
 	}
 )
 

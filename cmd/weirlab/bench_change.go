@@ -170,15 +170,14 @@ func (b *bench) applied(ctx context.Context, passes int) (took time.Duration, er
 // ipvsadmEdit is the time that ipvsadm needs for the change of a real server, on
 // a virtual server that weir has nothing to do with.
 func (b *bench) ipvsadmEdit(ctx context.Context) (time.Duration, error) {
-	const times = 20
 	const vs = "-t 203.0.113.1:80"
 	if _, err := b.home.sh(ctx, "ipvsadm -A "+vs+" -s wrr; ipvsadm -a "+vs+" -r 10.2.0.99 -m"); err != nil {
 		return 0, err
 	}
-	took, err := b.home.timed(ctx, fmt.Sprintf("for i in $(seq %d); do ipvsadm -e %s -r 10.2.0.99 -m -w $i; done", times, vs))
+	took, err := b.home.timed(ctx, fmt.Sprintf("for i in $(seq %d); do ipvsadm -e %s -r 10.2.0.99 -m -w $i; done", b.edits, vs))
 	if err != nil {
 		return 0, err
 	}
 	_, err = b.home.sh(ctx, "ipvsadm -D "+vs)
-	return took / times, err
+	return took / time.Duration(b.edits), err
 }

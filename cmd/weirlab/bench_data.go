@@ -83,11 +83,8 @@ func (b dataBench) beds() []bed {
 			config: quiet, remove: b.weir + " cleanup",
 			paths: map[string]string{keeping: "192.0.2.11:80", masquerading: "192.0.2.12:80"},
 		},
-		{config: quietTables, remove: b.weir + " cleanup", paths: map[string]string{tables: "192.0.2.12:80"}},
-		{
-			config: quietTables, set: "nft flush chain ip weir KUBE-REPLIES", remove: b.weir + " cleanup",
-			paths: map[string]string{tablesOnly: "192.0.2.12:80"},
-		},
+		{config: quietTables, paths: map[string]string{tables: "192.0.2.12:80"}}, // it stays for the next one
+		{set: "nft flush chain ip weir KUBE-REPLIES", remove: b.weir + " cleanup", paths: map[string]string{tablesOnly: "192.0.2.12:80"}},
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"weir/cmd/weirlab/internal/props"
@@ -22,6 +23,9 @@ func (b holdBench) hold(ctx context.Context) error {
 		b.report("hold %s services", count(n))
 		if err := b.holdMany(ctx, n); err != nil {
 			return fmt.Errorf("%d services: %w", n, err)
+		}
+		if !slices.Contains(alike(b.scale, b.sizes...), n) {
+			continue
 		}
 		for _, mode := range []string{"ipvs", "netfilter"} {
 			if err := b.idleInNFTables(ctx, n, mode); err != nil {
