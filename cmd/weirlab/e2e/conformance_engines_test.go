@@ -199,11 +199,20 @@ func (e *kubeProxyEngine) restart(t testing.TB) {
 
 func (e *kubeProxyEngine) served(t testing.TB) []string {
 	t.Helper()
-	var served []string
-	for line := range strings.Lines(e.c.box.Must(t, "ipvsadm", "-Sn")) {
-		if strings.HasPrefix(line, "-a ") && !strings.Contains(line, ":6443 ") && !strings.HasSuffix(strings.TrimSpace(line), "-w 0") {
-			served = append(served, strings.TrimSpace(line))
+	// ipvsadm would keep the processor from kube-proxy: this is asked until nothing is served.
+	text, err := e.c.box.ReadFile(within(t, 30*time.Second), "/proc/net/ip_vs")
+	must(t, err)
+	return servers(text)
+}
+
+// servers are the real servers of Services in the kernel's list of virtual servers: those with a weight, but for the API
+// server, which has port 6443.
+func servers(text string) (out []string) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) > 3 && f[0] == "->" && f[1] != "RemoteAddress:Port" && !strings.HasSuffix(f[1], ":192B") && f[3] != "0" {
+			out = append(out, strings.Join(f, " "))
 		}
 	}
-	return served
+	return out
 }

@@ -267,7 +267,8 @@ func (c *conformance) putAll(t *testing.T, e engine) {
 			}
 		})
 	}
-	if running != "nothing" {
+	// kube-proxy is the last one on its site, and its cleanup, which fails nothing, takes as long as its start.
+	if running != "nothing" && e.name() != peerMode {
 		e.stop(t)
 	}
 }
