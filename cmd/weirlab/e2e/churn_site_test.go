@@ -152,11 +152,11 @@ max_namespace_objects = 8000`, "prod") +
 
 // switchedOn prepares a box that has booted, and starts weir on it.
 func (c *churn) switchedOn(ctx context.Context, b *churnBox) error {
-	out, err := b.box.Run(ctx, "sh", "-ec", "sysctl -qw net.netfilter.nf_conntrack_max=200000\n"+foreignScript+dumpScript)
+	out, err := b.box.Run(ctx, "sh", "-ec", "sysctl -qw net.netfilter.nf_conntrack_max=200000\n"+foreignScript+objectsScript)
 	if err != nil {
 		return fmt.Errorf("plant foreign objects: %w", err)
 	}
-	b.foreign = out.Stdout
+	b.foreign = objectsOf(out.Stdout)
 	return c.daemonOn(ctx, b)
 }
 
