@@ -226,14 +226,21 @@ func TestChurnFindsForeignObjectsThatAreGone(t *testing.T) {
 }
 
 func TestChurnReadsTheRealServersOfAPort(t *testing.T) {
-	text := `-A -t 192.0.2.64:80 -s rr
--a -t 192.0.2.64:80 -r 10.2.0.12:9001 -m -w 1
--a -t 192.0.2.64:80 -r 10.2.0.11:9001 -m -w 1
--a -t 192.0.2.64:80 -r 10.2.0.13:9001 -m -w 0
--A -t 192.0.2.65:80 -s rr
--a -t 192.0.2.65:80 -r 10.2.0.11:9002 -m -w 1
--A -t 10.96.0.1:443 -s rr
--a -t 10.96.0.1:443 -r 10.2.0.11:9001 -m -w 1
+	text := `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  C0000240:0050 rr
+  -> 0A02000C:2329      Masq    1      0          0
+  -> 0A02000B:2329      Masq    1      3          0
+  -> 0A02000D:2329      Masq    0      1          0
+FWM  00000009 wrr
+  -> 0A02000D:2329      Masq    1      0          0
+TCP  C0000241:0050 rr
+  -> 0A02000B:232A      Masq    1      0          0
+UDP  [2001:0db8:0000:0000:0000:0000:0000:0001]:0035 rr
+  -> [2001:0db8:0000:0000:0000:0000:0000:0007]:2329      Masq    1      0          0
+TCP  0A600001:01BB rr
+  -> 0A02000B:2329      Masq    1      0          0
 `
 	if got := realServers(text, 9001); !slices.Equal(got, []string{"192.0.2.64 10.2.0.11", "192.0.2.64 10.2.0.12"}) {
 		t.Errorf("real servers of port 9001: %q", got)

@@ -214,6 +214,15 @@ func (b *churnBox) run(ctx context.Context, args ...string) (string, error) {
 	return out.Stdout, err
 }
 
+// virtualServers is the kernel's list of them. Waits read it repeatedly, and ipvsadm would take the processor from weir.
+func (b *churnBox) virtualServers(ctx context.Context) (string, error) {
+	if !b.up.TryRLock() {
+		return "", fmt.Errorf("%s: %w", b.box.Name(), errOff)
+	}
+	defer b.up.RUnlock()
+	return b.box.ReadFile(ctx, "/proc/net/ip_vs")
+}
+
 // makeVictim makes the Service that never changes.
 func (c *churn) makeVictim() {
 	c.t.Helper()

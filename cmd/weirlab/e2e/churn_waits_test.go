@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -154,7 +156,7 @@ func (c *churn) programmed(ctx context.Context, port int, vip string, hosts ...s
 	slices.Sort(want)
 	for _, b := range c.boxes {
 		err := until(ctx, b.box.Name()+" serves so", func() error {
-			text, err := b.run(ctx, "ipvsadm", "-Sn")
+			text, err := b.virtualServers(ctx)
 			if got := realServers(text, port); err == nil && !slices.Equal(got, want) {
 				err = fmt.Errorf("%s has %q at port %d, want %q", b.box.Name(), got, port, want)
 			}
@@ -167,19 +169,36 @@ func (c *churn) programmed(ctx context.Context, port int, vip string, hosts ...s
 	return nil
 }
 
-// realServers are the VIPs and hosts of a port in the output of ipvsadm -Sn that get new connections.
+// realServers are the VIPs and hosts of a port in the kernel's list of virtual servers that get new connections.
 func realServers(text string, port int) (out []string) {
+	var vip netip.AddrPort
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
-		if len(f) < 8 || f[0] != "-a" || f[7] == "0" {
-			continue
-		}
-		vip, _, _ := strings.Cut(f[2], ":")
-		host, number, _ := strings.Cut(f[4], ":")
-		if isPool := strings.HasPrefix(vip, "192.0.2.") || strings.HasPrefix(vip, "198.51.100."); isPool && number == fmt.Sprint(port) {
-			out = append(out, vip+" "+host)
+		switch {
+		case len(f) > 1 && (f[0] == "TCP" || f[0] == "UDP"):
+			vip = hexAddr(f[1])
+		case len(f) > 3 && f[0] == "->" && f[3] != "0" && inPools(vip.Addr()):
+			if host := hexAddr(f[1]); int(host.Port()) == port {
+				out = append(out, vip.Addr().String()+" "+host.Addr().String())
+			}
+		case len(f) > 0 && f[0] != "->":
+			vip = netip.AddrPort{} // that of a mark
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+func inPools(a netip.Addr) bool {
+	return strings.HasPrefix(a.String(), "192.0.2.") || strings.HasPrefix(a.String(), "198.51.100.")
+}
+
+// hexAddr reads C0000242:0050. Addresses of IPv6, which the churn does not check, give none.
+func hexAddr(text string) netip.AddrPort {
+	var addr uint32
+	var port uint16
+	if n, err := fmt.Sscanf(text, "%08X:%04X", &addr, &port); n < 2 || err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, addr))), port)
 }
