@@ -60,6 +60,9 @@ func newAppliance(t *testing.T) *appliance {
 	return a
 }
 
+// oftenAudited is for a story that waits for an audit.
+const oftenAudited = "[kernel]\nsync_period = \"2s\"\n"
+
 // text is the configuration; more is more of it.
 func (a *appliance) text(more string) string {
 	return fmt.Sprintf(`
@@ -81,6 +84,15 @@ vips = [%q]
 ports = ["80:8080", 7000, "7000/udp"]
 backends = ["10.2.0.11", "10.2.0.12", "10.2.0.13"]
 `, linkVIP) + service("web", "") + more
+}
+
+// configure writes the configuration, without frequent audits: with rules of iptables each one starts programs.
+func (a *appliance) configure(t testing.TB, toml string) {
+	t.Helper()
+	if !strings.Contains(toml, "[kernel]") {
+		toml = "[kernel]\nsync_period = \"5m\"\n" + toml
+	}
+	a.land.configure(t, toml)
 }
 
 // show gives a property of the unit.
@@ -134,7 +146,7 @@ func applianceInstalls(t *testing.T, a *appliance) {
 	}
 	sameState(t, "a package without a configuration", untouched, a.dump(t))
 	begin = time.Now() // the checks of the test itself do not count as waiting
-	a.configure(t, a.text(""))
+	a.configure(t, oftenAudited+a.text(""))
 	a.login(t)
 	a.systemctl(t, "start", "weir")
 	mustGet(t, a.client1, at(vip4, 80), 1)

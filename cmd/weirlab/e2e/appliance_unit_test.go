@@ -62,7 +62,7 @@ func applianceWaitsForTheLock(t *testing.T, a *appliance) {
 	holder, err := a.box.Start("flock", "/run/xtables.lock", "sh", "-c", "echo held; sleep 2; "+rules+"; echo free")
 	must(t, err)
 	must(t, holder.Expect(within(t, time.Minute), "held"))
-	a.configure(t, "[kernel]\nsync_period = \"2s\"\nmasquerade_all = true\n"+a.text(""))
+	a.configure(t, "[kernel]\nmasquerade_all = true\nsync_period = \"1h\"\n"+a.text(""))
 	a.systemctl(t, "reload", "weir")
 	must(t, holder.Expect(within(t, time.Minute), "free"))
 	if during := holder.Output(); during != "held\n"+before+"free\n" {
