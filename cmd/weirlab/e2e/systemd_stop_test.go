@@ -58,15 +58,13 @@ type unit struct {
 
 func (u *unit) install(t testing.TB) { u.boxes[0].installUnit(t) }
 
-// installUnit installs the package, in a system that has just been booted.
+// installUnit installs the package, in a system that has just been booted: with dpkg, for apt-get takes two seconds more
+// of a processor. TestAppliance has apt-get install, upgrade and remove it, and verifies its unit.
 func (s *site) installUnit(t testing.TB) {
 	t.Helper()
 	must(t, s.box.AwaitSystemd(t.Context()))
-	s.apt(t, "install", lab.Package(t, ""))
+	s.box.Must(t, "env", "DEBIAN_FRONTEND=noninteractive", "dpkg", "--force-confold", "--install", lab.Package(t, ""))
 	s.box.Must(t, "sysctl", "-qw", "net.netfilter.nf_conntrack_max=200000")
-	if out, err := s.box.Run(t.Context(), "systemd-analyze", "verify", "--man=no", "weir.service"); err != nil || out.Stderr != "" {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out.Stderr)
-	}
 }
 
 // apt does something to packages. It does not read what Debian has besides, which takes
