@@ -320,7 +320,7 @@ while (1) {
 // weir reports it. They are served when there is room.
 func (h *hostTrouble) fullTable(t *testing.T) {
 	c := startClients(t, h.client1, hostTargets)
-	flood, err := h.client2.Start("bash", "-c", "while :; do for i in $(seq 200); do echo x >/dev/udp/"+udpVIP+"/53; done; sleep 0.02; done")
+	flood, err := h.client2.Start("bash", "-c", "while :; do for i in $(seq 50); do echo x >/dev/udp/"+udpVIP+"/53; done; sleep 0.05; done") // fills it in a second
 	must(t, err)
 	defer flood.Kill()
 	undo := h.limitConntrack(t, 500)
