@@ -27,7 +27,7 @@ func deafRouter(t *testing.T, e *edge) {
 		for i := range many {
 			many[i] = fmt.Sprintf("2001:db8:3::%x", i+1)
 		}
-		toml := peering(1, "", "") + villainPeers + shared + fmt.Sprintf(`
+		toml := rarely(peering(1, "", "")) + villainPeers + shared + fmt.Sprintf(`
 [[bgp.advertise]]
 services = ["many"]
 med = %d

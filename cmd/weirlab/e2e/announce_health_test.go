@@ -39,7 +39,7 @@ const holdDown = 3 * time.Second
 func withdrawnWithoutBackends(t *testing.T, e *edge) {
 	t.Cleanup(func() { e.ail(http.StatusOK) })
 	s := e.boxes[0]
-	s.run(t, peering(1, fmt.Sprintf("reannounce_delay = %q", holdDown), "")+service("web", checked))
+	s.run(t, rarely(peering(1, fmt.Sprintf("reannounce_delay = %q", holdDown), ""))+service("web", checked))
 	e.awaitRoutes(t, bothVIPs, 1)
 	watch := watchRoutes(t, e.Host("router"))
 	h := e.hammerWeb(t)
@@ -135,9 +135,9 @@ func floorHolds(t *testing.T, e *edge) {
 	}{{"50%", 4}, {"0%", 0}} {
 		bgp := fmt.Sprintf("reannounce_delay = \"0s\"\nmin_announced = %q", floor.share)
 		if s.daemon == nil {
-			s.run(t, peering(1, bgp, "")+services)
+			s.run(t, rarely(peering(1, bgp, ""))+services)
 		} else {
-			s.reload(t, peering(1, bgp, "")+services)
+			s.reload(t, rarely(peering(1, bgp, ""))+services)
 		}
 		e.awaitRoutes(t, vips, 1)
 		e.ail(http.StatusServiceUnavailable)

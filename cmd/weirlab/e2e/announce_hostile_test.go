@@ -58,7 +58,7 @@ type besieged struct {
 // has ever taken a speaker down, while clients hammer.
 func hostileSpeaker(t *testing.T, e *edge) {
 	s := e.boxes[0]
-	s.run(t, peering(1, "", "")+villainPeers+service("web", ""))
+	s.run(t, rarely(peering(1, "", ""))+villainPeers+service("web", ""))
 	e.awaitRoutes(t, bothVIPs, 1)
 	b := &besieged{edge: e, box: s, pid: s.weirPid(t)}
 	watch := watchRoutes(t, e.Host("router"))

@@ -174,16 +174,16 @@ func withdrawnFirst(t *testing.T, e *edge) {
 		s := e.boxes[0]
 		cleanup := "[daemon]\non_stop = \"cleanup\"\n"
 		if s.daemon == nil {
-			s.run(t, cleanup+peering(1, "", "")+service("web", "drain_timeout = \"0s\"\n"))
+			s.run(t, cleanup+rarely(peering(1, "", ""))+service("web", "drain_timeout = \"0s\"\n"))
 		} else {
-			s.reload(t, cleanup+peering(1, "", "")+service("web", "drain_timeout = \"0s\"\n"))
+			s.reload(t, cleanup+rarely(peering(1, "", ""))+service("web", "drain_timeout = \"0s\"\n"))
 		}
 		e.awaitRoutes(t, bothVIPs, 1)
 		h := e.hammerWeb(t)
 		h.more(t, 50)
 		begin := time.Now()
 		if how == "the service is removed" {
-			s.reload(t, cleanup+peering(1, "", "")+serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, ""))
+			s.reload(t, cleanup+rarely(peering(1, "", ""))+serves("other", []string{"192.0.2.99"}, "80:8080", allWebs, ""))
 		} else {
 			s.stop(t, syscall.SIGTERM)
 			if out := s.daemon.Output(); !strings.Contains(out, "cleaned up") {
