@@ -8,9 +8,6 @@ import (
 	"weir/lb"
 )
 
-// nftables reports whether nf_tables itself has the sets and rules.
-func (c Config) nftables() bool { return c.Backend == NFTables }
-
 // Backend returns the backend in use for a family.
 func (k *Kernel) Backend(f lb.Family) Backend {
 	k.mu.Lock()

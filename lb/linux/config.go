@@ -67,3 +67,6 @@ const (
 	// ModeNetfilter is for kernels without IPVS: virtual servers are DNAT rules.
 	ModeNetfilter Mode = "netfilter"
 )
+
+// nftables reports whether nf_tables itself has the sets and rules.
+func (c Config) nftables() bool { return c.Backend == NFTables }

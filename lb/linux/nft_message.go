@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"weir/lb"
 )
 
 // beginNFT begins a message to nf_tables. family is unix.NFPROTO_IPV4 or unix.NFPROTO_IPV6.
@@ -88,4 +90,12 @@ func (c *conn) nftBatch(ctx context.Context, put func(e *encoder), commit bool) 
 		return nil, err
 	}
 	return errs, nil
+}
+
+// nftTableFamily is the name of a family in nft's language.
+func nftTableFamily(f lb.Family) string {
+	if f == lb.IPv6 {
+		return "ip6"
+	}
+	return "ip"
 }

@@ -137,13 +137,6 @@ func (s *nftSets) create(ctx context.Context, set lb.IPSet) error {
 	return s.removeForeign(ctx, set)
 }
 
-func nftTableFamily(f lb.Family) string {
-	if f == lb.IPv6 {
-		return "ip6"
-	}
-	return "ip"
-}
-
 // head returns the properties of a set. The error wraps unix.ENOENT if there is no such set or
 // table.
 func (s *nftSets) head(ctx context.Context, set lb.IPSet) (k nftKind, err error) {
