@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"maps"
 	"net/netip"
@@ -117,25 +118,38 @@ func leaveOutEnded(ctx context.Context, table io.Reader, conns map[lb.Object]lb.
 			byMark[rs.Addr.Addr()] = append(byMark[rs.Addr.Addr()], id)
 		}
 	}
-	found := func(id lb.Object, c Connection) {
-		listed[id]++
-		if c.Open() {
-			open[id]++
-		}
-	}
+	seed, seen := maphash.MakeSeed(), map[uint64]struct{}{}
+	var of []lb.Object
 	err = parseConnections(table, func(c Connection) bool {
 		if c.Client.Port() == 0 { // a template, which the counters leave out (ip_vs_sched_persist in ip_vs_core.c)
 			return ctx.Err() == nil
 		}
+		of = of[:0]
 		id := lb.RealServer{Frontend: c.Frontend(), Addr: c.Backend}
 		if _, asked := open[id]; asked {
-			found(id, c)
+			of = append(of, id)
 		}
 		for _, id := range byMark[c.Backend.Addr()] {
 			rs := id.(lb.RealServer)
 			anyProto := rs.Addr.Port() == 0 || rs.Frontend.Given
 			if rs.At(c.Backend.Port()) == c.Backend && (anyProto || rs.Frontend.Proto == c.Proto) {
-				found(id, c)
+				of = append(of, id)
+			}
+		}
+		if len(of) == 0 {
+			return ctx.Err() == nil
+		}
+		// A list beside a change of the table's size may have connections twice, and others not at all. To take one for
+		// another delays a drain only.
+		hash := maphash.Comparable(seed, Connection{Client: c.Client, VIP: c.VIP, Backend: c.Backend, Proto: c.Proto})
+		if _, twice := seen[hash]; twice {
+			return ctx.Err() == nil
+		}
+		seen[hash] = struct{}{}
+		for _, id := range of {
+			listed[id]++
+			if c.Open() {
+				open[id]++
 			}
 		}
 		return ctx.Err() == nil

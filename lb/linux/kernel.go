@@ -137,7 +137,7 @@ func New(ctx context.Context, c Config) (*Kernel, error) {
 	run, forms := execRunner(&k.counters.Execs), map[lb.Family]Backend{}
 	if c.Backend == AutoBackend {
 		var err error
-		if _, forms, err = usedForms(ctx, c, run); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, errInterrupted) { // Observe names the privileges
+		if _, forms, err = usedForms(ctx, c, run); err != nil && !errors.Is(err, unix.EPERM) { // Observe names the privileges
 			k.Close()
 			return nil, err
 		}

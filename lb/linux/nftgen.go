@@ -64,9 +64,13 @@ const maxElements = 256 << 10
 func (g *generations) keepElements(m message) {
 	added := m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSETELEM
 	removed := m.typ == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELSETELEM
-	if (removed || added && len(g.pending.elements) > 0) && g.kept+len(m.body) <= maxElements {
+	switch {
+	case !removed && (!added || len(g.pending.elements) == 0):
+	case g.kept+len(m.body) <= maxElements:
 		g.pending.elements = append(g.pending.elements, elementMessage{added, bytes.Clone(m.body)})
 		g.kept += len(m.body)
+	case added: // which of them it adds is unknown
+		g.pending.elements = nil
 	}
 }
 

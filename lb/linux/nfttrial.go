@@ -2,7 +2,6 @@ package linux
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -23,9 +22,6 @@ func SelectNFTables(ctx context.Context, c Config) (use bool, reason error) {
 	}
 	run := execRunner(&new(Traffic).Messages)
 	used, forms, err := usedForms(ctx, c, run)
-	if errors.Is(err, errInterrupted) { // others never pause: weir doctor names a chain that drops
-		return true, nil
-	}
 	if err != nil || used == "" {
 		return err == nil, err
 	}

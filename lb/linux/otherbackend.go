@@ -34,6 +34,9 @@ func (o *otherBackend) search(ctx context.Context) error {
 		return nil
 	}
 	other := o.otherConfig()
+	if o.sets != nil {
+		o.sets.socket().close() // of a search that has failed
+	}
 	o.sets = newSetStore(other, o.tablesOf(other), &o.counters.IPSet)
 	obs := lb.Observation{Objects: lb.Expecting(nil)}
 	families := o.config.Families
@@ -47,16 +50,14 @@ func (o *otherBackend) search(ctx context.Context) error {
 		}
 	}
 	if left := obs.Objects.Snapshot(); len(left) > 0 {
-		err := o.searchServers(ctx, left)
+		if err := o.searchServers(ctx, left); err != nil {
+			return err
+		}
+		adopted, err := o.adopt(ctx, left)
 		if err != nil {
 			return err
 		}
-		o.left, o.adopted = left, left
-		if o.rulesOfOwn(ctx) {
-			if o.adopted, err = o.missing(ctx, left); err != nil {
-				return err
-			}
-		}
+		o.left, o.adopted = left, adopted
 	}
 	o.searched = true
 	if o.left == nil {
@@ -65,30 +66,51 @@ func (o *otherBackend) search(ctx context.Context) error {
 	return nil
 }
 
-// missing returns what this backend takes over of the other one's objects though packets reach rules of both: virtual
-// servers that it does not have, and records.
-func (o *otherBackend) missing(ctx context.Context, left lb.Snapshot) (lb.Snapshot, error) {
-	out := lb.Snapshot{}
+// adopt returns the objects of the other backend that this one takes over: all of a family without rules of this
+// backend, and else records and the virtual servers that it does not have.
+func (o *otherBackend) adopt(ctx context.Context, left lb.Snapshot) (lb.Snapshot, error) {
+	out := maps.Clone(left)
 	for _, f := range o.config.Families {
-		if nat := o.rules[f].nat; nat != nil {
-			if err := nat.load(ctx); err != nil {
-				return nil, err
-			}
+		r := o.rules[f]
+		both, err := packetsReach(ctx, r)
+		if err != nil {
+			return nil, err
 		}
-	}
-	for id, object := range left {
-		if !identifies(object) {
+		if !both {
 			continue
 		}
-		if _, member := object.(lb.Member); !member {
-			f := serverOf(object)
-			if _, have := o.rules[lb.FamilyOf(f.Addr)].nat.services[f]; have {
-				continue
+		have := lb.Snapshot{}
+		if r.nat != nil {
+			if err := r.nat.load(ctx); err != nil {
+				return nil, err
 			}
+			have = r.nat.objects()
 		}
-		out[id] = object
+		maps.DeleteFunc(out, func(_, object lb.Object) bool {
+			return ofFamily(object) == f && (!identifies(object) || replaced(object, have))
+		})
 	}
 	return out, nil
+}
+
+// ofFamily returns the family of a set, a member, a virtual server or a real server.
+func ofFamily(object lb.Object) lb.Family {
+	switch object := object.(type) {
+	case lb.IPSet:
+		return object.Family
+	case lb.Member:
+		return object.Family()
+	}
+	return lb.FamilyOf(serverOf(object).Addr)
+}
+
+// replaced reports whether an object belongs to one of the virtual servers.
+func replaced(object lb.Object, servers lb.Snapshot) bool {
+	switch object.(type) {
+	case lb.VirtualServer, lb.RealServer:
+		return servers[lb.VirtualServer{Frontend: serverOf(object)}.ID()] != nil
+	}
+	return false
 }
 
 // identifies reports whether an object is a virtual server or a record of one. If packets reach rules of both backends,
@@ -104,22 +126,13 @@ func identifies(object lb.Object) bool {
 	return false
 }
 
-// rulesOfOwn reports whether packets reach rules of this backend in all families.
-func (o *otherBackend) rulesOfOwn(ctx context.Context) bool {
-	for _, f := range o.config.Families {
-		r, reach, err := o.rules[f], false, error(nil)
-		if r.nft != nil {
-			reach, err = r.nft.translates(ctx)
-		} else {
-			var have saved
-			have, err = r.peek(ctx)
-			reach = reached(r.want, have)
-		}
-		if err != nil || !reach {
-			return false
-		}
+// packetsReach reports whether packets reach rules.
+func packetsReach(ctx context.Context, r *rules) (bool, error) {
+	if r.nft != nil {
+		return r.nft.translates(ctx)
 	}
-	return true
+	have, err := r.peek(ctx)
+	return err == nil && reached(r.want, have), err
 }
 
 // IgnoreOther leaves the sets of the other backend out of all observations and copies, and reports

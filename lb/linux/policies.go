@@ -2,6 +2,7 @@ package linux
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -40,7 +41,8 @@ func usedForms(ctx context.Context, c Config, run runner) (what string, forms ma
 	return what, forms, nil
 }
 
-// At boot other programs write nf_tables, and each write interrupts a read. That is no reason for iptables, nor to fail.
+// At boot other programs write nf_tables, and each write interrupts a read. That is no reason for iptables, nor to fail:
+// if no read ends, the last one counts.
 const (
 	interruptedReads = 40
 	interruptedPause = 50 * time.Millisecond
@@ -54,12 +56,12 @@ func usedForm(ctx context.Context, c Config, f lb.Family, run runner) (what stri
 	own := ownFilter(c, f)
 	what, err = newNFTRules(f, "", newNFTTables(conn, "filter")).used(ctx, own)
 	for range interruptedReads {
-		if !errors.Is(err, errInterrupted) || !sleep(ctx, interruptedPause) {
+		if what != "" || !errors.Is(err, errInterrupted) || !sleep(ctx, interruptedPause) {
 			break
 		}
 		what, err = newNFTRules(f, "", newNFTTables(conn, "filter")).used(ctx, own)
 	}
-	if err != nil && !noNFTables(err) {
+	if err != nil && !noNFTables(err) && !errors.Is(err, errInterrupted) {
 		return "", AutoBackend, fmt.Errorf("read the chains of nf_tables: %w", err)
 	}
 	if what != "" {
@@ -118,7 +120,8 @@ func (own ownChains) expects(chain, to string, rule []byte) bool {
 	return true
 }
 
-// used returns what the table filter of iptables-nft has beside weir's rules, "" for nothing.
+// used returns what the table filter of iptables-nft has beside weir's rules, "" for nothing. An interrupted read may have
+// found something, too: then the error is errInterrupted.
 func (r *nftRules) used(ctx context.Context, own ownChains) (what string, err error) {
 	put := func(e *encoder) { r.message(e, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP) }
 	err = r.conn.query(ctx, put, func() { what = "" }, func(m message) {
@@ -130,15 +133,16 @@ func (r *nftRules) used(ctx context.Context, own ownChains) (what string, err er
 			what = "has policy DROP in " + name
 		}
 	})
-	if err != nil || what != "" {
+	if what != "" || err != nil && !errors.Is(err, errInterrupted) {
 		return what, err
 	}
+	interrupted := err
 	err = r.list(ctx, func() { what = "" }, func(chain string, rule []byte) {
 		if !own.expects(chain, jumpOf(rule), rule) {
 			what = "has rules in " + chain
 		}
 	})
-	return what, err
+	return what, cmp.Or(err, interrupted)
 }
 
 // jumpOf returns the chain that a rule of iptables-nft jumps to, "" for none.

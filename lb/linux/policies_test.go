@@ -270,28 +270,39 @@ func TestNFTIsSelectedBesideWrites(t *testing.T) {
 	defer tables.conn.close()
 	r := newNFTRules(lb.IPv4, "", tables)
 	r.table = "other"
-	ctx, end := context.WithTimeout(t.Context(), time.Minute)
-	var writes sync.WaitGroup
-	defer writes.Wait()
-	defer end()
-	writes.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
-			if err := r.transact(t.Context(), func(e *encoder) { r.putChain(e, nftChain{name: fmt.Sprint("more", i)}) }); err != nil {
-				t.Error(err)
-				return
+	// interrupted runs a test from an interrupted read on, which has found what, while the writes go on.
+	interrupted := func(what string, test func()) {
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		var writes sync.WaitGroup
+		defer writes.Wait()
+		defer end()
+		writes.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				if err := r.transact(t.Context(), func(e *encoder) { r.putChain(e, nftChain{name: fmt.Sprint("more", i)}) }); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		reader := newNFTTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}), "filter")
+		defer reader.conn.close()
+		for err := error(nil); !errors.Is(err, errInterrupted); {
+			var found string
+			if found, err = newNFTRules(lb.IPv4, "", reader).used(ctx, nil); ctx.Err() != nil {
+				t.Fatalf("writes interrupt no read: %v", err)
+			} else if found != what {
+				t.Errorf("found %q, %v, want %q", found, err, what)
 			}
 		}
-	})
-	reader := sharedTables(newConn(unix.NETLINK_NETFILTER, &Traffic{}))
-	defer reader.conn.close()
-	for err := error(nil); !errors.Is(err, errInterrupted); {
-		if _, err = newNFTRules(lb.IPv4, "", reader).used(ctx, nil); ctx.Err() != nil {
-			t.Fatalf("writes interrupt no read: %v", err)
+		test()
+	}
+	interrupted("", func() {
+		if use, reason := SelectNFTables(t.Context(), DefaultConfig()); !use {
+			t.Errorf("iptables has the rules: %v", reason)
 		}
-	}
-	if use, reason := SelectNFTables(t.Context(), DefaultConfig()); !use {
-		t.Errorf("iptables has the rules: %v", reason)
-	}
+	})
+	sh(t, "iptables-nft -P FORWARD DROP")
+	interrupted("has policy DROP in FORWARD", func() {}) // iptables-nft itself would wait for the end of the writes
 }
 
 // nativeFilter is a table ip filter as in /etc/nftables.conf. iptables-nft-save does not print it, and

@@ -205,6 +205,9 @@ func TestNFTRemovedMembersAreLost(t *testing.T) {
 	}
 	sh(t, "nft delete element ip weir KUBE-LOAD-BALANCER '{ 192.0.2.2 . tcp . 82 }'")
 	lost(t, events, members[5])
+	const key = "2001:db8::1 . udp . 53"
+	sh(t, "nft 'delete element ip6 weir KUBE-6-INTERNAL { %s }; add element ip6 weir KUBE-6-INTERNAL { %s : 8 }'", key, key)
+	lost(t, events, mapped.ID())
 	sh(t, "nft flush map ip6 weir KUBE-6-INTERNAL")
 	lost(t, events, mapped.ID())
 	var rest []lb.Object
