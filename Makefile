@@ -31,7 +31,7 @@ build: | $(CERTS) ## bin/weir and bin/weirlab
 	go build -trimpath -ldflags '-X main.buildVersion=$(VERSION)' -o bin/ ./cmd/weir ./cmd/weirlab
 
 # The packages, their folder, a version other than that of the tag or commit, and a compression of debs other
-# than xz: tests install debs with none, which take ten seconds less to make. SIGN is the file of a secret
+# than xz: tests install debs with none, which take 20 seconds less to make. SIGN is the file of a secret
 # OpenPGP key, and a file has its passphrase: packaging/doc/releases.md.
 PACKAGES        = amd64.deb arm64.deb amd64.rpm arm64.rpm
 DIST            = dist

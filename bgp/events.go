@@ -80,7 +80,7 @@ func (b *sessions) event(number uint64, e *apiutil.WatchEventMessage_PeerEvent, 
 
 // unwantedSession is the reason if a router answers with a NOTIFICATION before there is a
 // session: GoBGP does not report its code.
-const unwantedSession = "the router answers with a NOTIFICATION: it refuses this session; see its log, mostly for the address or the ASN"
+const unwantedSession = "the router answers with a NOTIFICATION: it refuses this session; see its log, mostly for the address, the ASN or the families"
 
 // refusal returns the reason why a session did not come up, or "".
 func refusal(r api.PeerState_DisconnectReason, s *session) string {
@@ -95,13 +95,16 @@ func refusal(r api.PeerState_DisconnectReason, s *session) string {
 	return ""
 }
 
+// badRouterID is the reason if either side refuses the router ID of the other one (RFC 6286, 2.2).
+const badRouterID = "bad BGP identifier: the router and this box have the same router ID, or the router has none; give each its own"
+
 func badPeerAS(p Peer) string {
 	return fmt.Sprintf("the router's ASN is not %d, as configured", p.ASN)
 }
 
 func (b *sessions) up(s *session, e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	s.Since, s.downKnown = at, false
-	s.ASN = e.Peer.State.PeerASN
+	s.ASN, s.RouterID = e.Peer.State.PeerASN, e.Peer.State.RouterID
 	local := e.Peer.Transport.LocalAddress.Unmap()
 	if local.IsUnspecified() { // GoBGP returns the configured one, if any
 		local = sourceTo(netip.AddrPortFrom(s.Address, DefaultPort))
@@ -234,6 +237,8 @@ func (b *sessions) notification(addr netip.Addr, sent bool, code, subcode uint8,
 	switch {
 	case sent && code == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode == packet.BGP_ERROR_SUB_BAD_PEER_AS:
 		down = badPeerAS(s.peer)
+	case code == packet.BGP_ERROR_OPEN_MESSAGE_ERROR && subcode == packet.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
+		down = badRouterID
 	case sent && code == packet.BGP_ERROR_FSM_ERROR && s.State != Established:
 		down = unwantedSession
 	case sent && code == packet.BGP_ERROR_CEASE && subcode == packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET && s.downKnown:

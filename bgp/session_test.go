@@ -210,6 +210,15 @@ func TestWhyASessionIsNotThere(t *testing.T) {
 		b.configure(nil)
 		b.hasDown("r", "it refuses this session")
 	})
+	t.Run("the router has the router ID of the box", func(t *testing.T) {
+		parallel(t)
+		r := newRouter(t, boxASN)
+		b := newBox(t, r.peer("r", netip.Addr{}))
+		b.cfg.Peers[0].Source = b.addr
+		r.expect(b.addr, boxASN, nil)
+		b.configure(func(c *Config) { c.RouterID = r.addr })
+		b.hasDown("r", "the same router ID")
+	})
 	t.Run("nobody listens there", func(t *testing.T) {
 		parallel(t)
 		r := newRouter(t, routerASN)

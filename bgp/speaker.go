@@ -275,9 +275,10 @@ func (s *Speaker) Status() Status {
 			}
 		}
 	}
+	families := carriers(out.Peers)
 	for prefix, c := range now.has {
 		for _, path := range c.paths {
-			out.Routes = append(out.Routes, now.route(prefix, path, sessions))
+			out.Routes = append(out.Routes, now.route(prefix, path, sessions, families))
 		}
 	}
 	slices.SortFunc(out.Routes, func(a, b RouteStatus) int {

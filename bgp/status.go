@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -41,6 +42,7 @@ type PeerStatus struct {
 	Range    netip.Prefix // of a range, and of the routers in it
 	ASN      uint32       // the router's; 0 for a range of any ASN
 	LocalASN uint32
+	RouterID netip.Addr     // the router's, of the present or last session
 	Local    netip.AddrPort // this end of the session; the zero value: there is none
 	State    State
 	Since    time.Time // when State changed to or from Established
@@ -63,7 +65,7 @@ type PeerStatus struct {
 	Restart        RestartStatus
 	Authentication string // "md5", "gtsm", "md5+gtsm" or "none"
 	// Problem is the reason why routes are missing while the session is up, for instance
-	// that no IPv6 next hop is known, or why BFD is off; empty: neither.
+	// that the router does not take IPv6 routes, or why BFD is off; empty: neither.
 	Problem string
 }
 
@@ -137,12 +139,19 @@ func (b *sessions) anyEstablished() bool {
 }
 
 // route returns a path of a prefix with the routers that have it, and counts it there.
-func (s *shown) route(prefix netip.Prefix, path advertise.Path, sessions map[string][]*PeerStatus) RouteStatus {
+func (s *shown) route(prefix netip.Prefix, path advertise.Path, sessions map[string][]*PeerStatus, carriers map[carrier]bool) RouteStatus {
 	r, v6 := RouteStatus{Prefix: prefix, Path: path}, !prefix.Addr().Is4()
 	for _, name := range path.Peers {
 		hop := s.hops[name].of(v6)
 		for _, p := range sessions[name] {
-			if !hop.known() || v6 && !p.Families.IPv6 || !v6 && !p.Families.IPv4 {
+			if v6 && !p.Families.IPv6 || !v6 && !p.Families.IPv4 {
+				// A session that is down may be the one with the family.
+				if p.Problem == "" && !carriers[carrier{p.ASN, p.RouterID, v6}] && !carriers[carrier{p.ASN, netip.Addr{}, v6}] {
+					p.Problem = withoutFamily(v6)
+				}
+				continue
+			}
+			if !hop.known() {
 				continue
 			}
 			p.Advertised++
@@ -157,6 +166,46 @@ func (s *shown) route(prefix netip.Prefix, path advertise.Path, sessions map[str
 		}
 	}
 	return r
+}
+
+// carrier is a router with a session that carries a family. The router ID is invalid while the session is not
+// established.
+type carrier struct {
+	asn uint32
+	id  netip.Addr
+	v6  bool
+}
+
+// carriers returns those of sessions. A router often has one session for each family.
+func carriers(sessions []PeerStatus) map[carrier]bool {
+	out := map[carrier]bool{}
+	for i := range sessions {
+		p := &sessions[i]
+		if !p.Address.IsValid() {
+			continue // a range
+		}
+		id := p.RouterID
+		if p.State != Established {
+			id = netip.Addr{}
+		}
+		if p.Families.IPv4 {
+			out[carrier{p.ASN, id, false}] = true
+		}
+		if p.Families.IPv6 {
+			out[carrier{p.ASN, id, true}] = true
+		}
+	}
+	return out
+}
+
+// withoutFamily returns the reason why a session does not carry routes that are for its router.
+func withoutFamily(v6 bool) string {
+	name := "IPv4"
+	if v6 {
+		name = "IPv6"
+	}
+	return fmt.Sprintf("the router has no %s unicast in this session, so no %s routes are announced to it: add the family there, "+
+		"or remove it from this peer's families", name, name)
 }
 
 // problem returns the reason why a family of the session has no next hop.

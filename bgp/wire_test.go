@@ -208,6 +208,64 @@ func TestAChangedPeerIsMadeOnce(t *testing.T) {
 	}
 }
 
+// A router that has a session for each family lacks none, also while one of them is down.
+func TestAFamilyOfAnotherSessionIsNoProblem(t *testing.T) {
+	parallel(t)
+	id, other := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.10")
+	for _, tt := range []struct {
+		name   string
+		change func(v6 *PeerStatus)
+		want   string // the problem of the session with IPv4 only
+	}{
+		{"a session for each family", func(*PeerStatus) {}, ""},
+		{"one is down", func(v6 *PeerStatus) { v6.State, v6.RouterID = Active, netip.Addr{} }, ""},
+		{"another router of the same ASN", func(v6 *PeerStatus) { v6.RouterID = other }, "the router has no IPv6 unicast"},
+		{"a router of another ASN", func(v6 *PeerStatus) { v6.ASN++ }, "the router has no IPv6 unicast"},
+	} {
+		all := []PeerStatus{
+			{Name: "r-v4", Address: id, State: Established, ASN: routerASN, RouterID: id, Families: advertise.Families{IPv4: true}},
+			{Name: "r-v6", Address: other, State: Established, ASN: routerASN, RouterID: id, Families: advertise.Families{IPv6: true}},
+		}
+		tt.change(&all[1])
+		has := shown{hops: map[string]hops{}}
+		has.route(prefix("2001:db8::1/128"), advertise.Path{Peers: []string{"r-v4", "r-v6"}}, map[string][]*PeerStatus{"r-v4": {&all[0]}}, carriers(all))
+		if got := all[0].Problem; !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Routes of a family that the router has not are a problem; without such routes there is none.
+func TestRoutesOfAFamilyThatTheRouterHasNotAreAProblem(t *testing.T) {
+	parallel(t)
+	r, b := newRaw(t), newBox(t)
+	v4, v6 := prefix("192.0.2.1/32"), prefix("2001:db8::1/128")
+	b.set(map[netip.Prefix][]advertise.Path{v4: to("r")})
+	b.configure(func(c *Config) {
+		c.NextHops = NextHops{IPv4: netip.MustParseAddr("198.51.100.1"), IPv6: netip.MustParseAddr("2001:db8::b")}
+		c.Peers = []Peer{r.peer("r", b.addr)}
+	})
+	r.establish(capIPv4, capAS4)
+	b.established("r")
+	has := func(routes int, problem string) {
+		t.Helper()
+		eventually(t, func() string {
+			if s := b.status("r"); s.Advertised != routes || !strings.HasPrefix(s.Problem, problem) || problem == "" && s.Problem != "" {
+				return fmt.Sprintf("%+v; want %d routes and the problem %q", s, routes, problem)
+			}
+			return ""
+		})
+	}
+	has(1, "")
+	if id := b.status("r").RouterID; !id.IsValid() {
+		t.Error("the router ID is not known")
+	}
+	b.set(map[netip.Prefix][]advertise.Path{v6: to("r")})
+	has(1, "the router has no IPv6 unicast in this session")
+	b.set(map[netip.Prefix][]advertise.Path{v6: nil})
+	has(1, "")
+}
+
 // A box without IPv4 addresses announces IPv4 routes all the same, to who takes that.
 func TestIPv4RoutesWithIPv6NextHops(t *testing.T) {
 	parallel(t)

@@ -28,6 +28,7 @@ type env struct {
 	pods      prefixSet // podCIDRs
 	refused   Refused
 	provided  Provided
+	holders   *holders
 
 	services   map[key]claims
 	clusterIPs map[netip.Addr]int          // by the number of Services
@@ -41,7 +42,7 @@ type claims struct {
 }
 
 func newEnv(cfg *Config) *env {
-	e := &env{cfg: cfg, refused: cfg.Refused, provided: cfg.Provided, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}, unlisted: map[key]bool{}}
+	e := &env{cfg: cfg, holders: newHolders(), refused: cfg.Refused, provided: cfg.Provided, services: map[key]claims{}, clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]map[key]bool{}, unlisted: map[key]bool{}}
 	e.setNodes(nil)
 	return e
 }
@@ -250,6 +251,12 @@ func (e *env) foreign(a netip.Addr, kind lb.VIPKind) bool {
 		return !e.onNode() && !e.configured(a)
 	}
 	return !e.onNode()
+}
+
+// assigned reports whether weir has assigned a VIP to a Service. A box without pools reads no claims,
+// so that those of its snapshot may have ended.
+func (e *env) assigned(a netip.Addr, kind lb.VIPKind, of key) bool {
+	return kind == lb.LoadBalancer && len(e.provided.Ranges) > 0 && e.holders.have(a, of)
 }
 
 // containing returns a test for prefixes that contain a.

@@ -64,6 +64,13 @@ type sink interface {
 	left(namespace string)
 }
 
+// limiter is a sink that limits its lists by itself, and not by namespace.
+type limiter interface {
+	// begins begins a list; fits reports whether an object fits beside those before.
+	begins()
+	fits(it *item) bool
+}
+
 // item is an object on its way through a Reflector.
 type item struct {
 	metav1.TypeMeta
@@ -167,6 +174,10 @@ func (f *feed) Update(obj any) error {
 	if it, ok := obj.(*item); ok && f.newer(it) {
 		f.versions[it.key()] = version(it.ResourceVersion)
 		if full := f.sink.put(it); full != "" {
+			// Nothing is known of it. Another sink may have stored it, in place of others.
+			if _, ok := f.sink.(limiter); ok {
+				delete(f.versions, it.key())
+			}
 			f.full(full)
 		}
 	}

@@ -58,8 +58,8 @@ func (p *Provider) Configure(cfg ProviderConfig) {
 func (p *Provider) requestAll() {
 	p.alloc.SetConfig(p.cfg.IPAM)
 	for _, m := range p.members {
-		m.warned = false // the pools may differ
-		p.warn(m)
+		m.ignored.warned = false // the pools may differ
+		p.countIgnored(m)
 		for k, s := range m.services {
 			p.request(m, k, s)
 			m.queue.Add(k) // the ipMode may differ

@@ -35,8 +35,11 @@ func followClaims(ctx context.Context, p *providerState) {
 	for {
 		if sess, namespace, err := p.leaseCluster(); err == nil {
 			p.claims.namespace = namespace
-			sess.follow(ctx, p.claims, p.timing.last)
-			p.claims.broken(errors.New("the lease cluster is being reconnected"))
+			reason := errors.New("the lease cluster is being reconnected")
+			if p.followUntilRoom(ctx, sess) {
+				reason = errRoom
+			}
+			p.claims.broken(reason)
 		}
 		select {
 		case <-ctx.Done():
@@ -56,12 +59,14 @@ func (s claimSink) put(it *item) string {
 		return ""
 	}
 	c := it.object.(*ipam.Claim) //nolint:forcetypeassert // claimResource reads nothing else
+	full := ""
 	s.p.locked(func() {
 		s.p.alloc.Learn(*c)
 		s.p.passed(c.Version)
+		full = s.p.ignored(c)
 	})
 	s.p.update()
-	return ""
+	return full
 }
 
 // passed records the version of an event of the watch. p.mu is held.
@@ -78,9 +83,6 @@ func (s claimSink) observe(lease *coordinationv1.Lease, at uint64) {
 		s.p.update()
 	}
 }
-
-// left implements sink: claims have no limit here.
-func (s claimSink) left(string) {}
 
 // drop implements sink.
 func (s claimSink) drop(_ string, k key, version uint64) {
@@ -117,7 +119,7 @@ func (s claimSink) replace(_ string, _ []key, list []*item, version uint64) stri
 		restored, cluster = version < s.p.highest, s.p.cfg.LeaseCluster
 		s.p.highest = version
 		if !restored {
-			s.p.alloc.Relist(version, all)
+			s.p.alloc.Relist(version, all, s.p.intake)
 		}
 	})
 	if restored {

@@ -160,14 +160,22 @@ func (p elector) resign(sess *session) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
-	in, lease := leases{sess.client.election, namespace}, &coordinationv1.Lease{}
-	if in.get(ctx, writerLease, lease) != nil || lease.ResourceVersion != seen && !p.election.wrote(lease) {
+	in := leases{sess.client.election, namespace}
+	for {
+		lease := &coordinationv1.Lease{}
+		if in.get(ctx, writerLease, lease) != nil || lease.ResourceVersion != seen && !p.election.wrote(lease) {
+			return
+		}
+		none, second := "", int32(1)
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &none, &second
+		err := in.put(ctx, lease)
+		if apierrors.IsConflict(err) {
+			continue // a renewal that the shutdown has cut off arrived in between
+		}
+		if err != nil {
+			p.log.Warn("writer lease not released", "error", err)
+		}
 		return
-	}
-	none, second := "", int32(1)
-	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &none, &second
-	if err := in.put(ctx, lease); err != nil {
-		p.log.Warn("writer lease not released", "error", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package k8ssync
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -155,6 +156,48 @@ func TestLeaseIsReleasedAfterAnAbortedRenewal(t *testing.T) {
 		return cut
 	})
 	<-renewed
+	p.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.objects["leases"]["weir-system/"+writerLease].(*coordinationv1.Lease); *l.Spec.HolderIdentity != "" {
+		t.Errorf("%q keeps the lease to its end", *l.Spec.HolderIdentity)
+	}
+}
+
+// The server may also carry it out only when the box has read the lease to release it.
+func TestLeaseIsReleasedAfterALateRenewal(t *testing.T) {
+	s, p := one(t, pool("public", "192.0.2.0/30"))
+	has(t, s, "web", "192.0.2.0", "Assigned")
+	cut := make(chan struct{})
+	var mu sync.Mutex
+	var renewal *http.Request
+	s.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+		if !is(r, http.MethodPut, "/"+writerLease) || r.Header.Get("Again") != "" {
+			return false
+		}
+		mu.Lock()
+		held := renewal
+		if held == nil {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			renewal = r.Clone(context.Background())
+			renewal.Body = io.NopCloser(bytes.NewReader(body))
+			renewal.Header.Set("Again", "yes")
+			mu.Unlock()
+			close(cut)
+			<-r.Context().Done()
+			return true
+		}
+		mu.Unlock()
+		if held.Header.Get("Served") == "" {
+			held.Header.Set("Served", "yes")
+			s.ServeHTTP(nobody{http.Header{}}, held)
+		}
+		return false
+	})
+	<-cut
 	p.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,7 +51,51 @@ func (p planner) gather(ctx context.Context) {
 	for _, m := range p.members {
 		p.receive(m)
 	}
+	p.report()
 	signal(p.gathered)
+}
+
+// report reports the holders of addresses to their clusters, once all claims were read. While some are ignored, an
+// address without a claim keeps its holders; all are reported when none is. p.mu is held.
+func (p planner) report() {
+	if !p.claims.current().listed {
+		return
+	}
+	changed, extent := p.alloc.TakeChanged(), allHolders
+	if p.alloc.Obstacle() != "" {
+		extent = someHolders
+	}
+	for name, m := range p.members {
+		if m.informed < extent {
+			p.reportAll(m, extent == someHolders)
+		} else {
+			for x, ids := range changed {
+				m.cluster.store.hold(x, keysOf(ids, name))
+			}
+		}
+		m.informed = extent
+	}
+}
+
+// reportAll reports the holders of all addresses to a cluster. With keep, those of other addresses stay.
+func (p planner) reportAll(m *member, keep bool) {
+	all := map[netip.Addr][]key{}
+	for _, c := range p.alloc.Claims() {
+		if keys := keysOf(c.Assigned(), m.name); len(keys) > 0 {
+			all[c.Addr] = keys
+		}
+	}
+	m.cluster.store.holdAll(all, keep)
+}
+
+// keysOf returns the Services of a cluster.
+func keysOf(ids []lb.ServiceID, cluster string) (out []key) {
+	for _, id := range ids {
+		if id.Source == cluster {
+			out = append(out, key{id.Namespace, id.Name})
+		}
+	}
+	return out
 }
 
 // forget drops a cluster that is no longer followed. Its claims stay.
@@ -153,17 +197,17 @@ func (p planner) exclude(m *member, addrs excluded) {
 	changed := record(m.nodes(), m.excluded.nodes, addrs.nodes, true)
 	m.excluded = addrs
 	if changed {
-		p.warn(m)
+		p.countIgnored(m)
 	}
 }
 
-// warn logs addresses of a cluster's Nodes that do not count as taken. p.mu is held.
-func (p *providerState) warn(m *member) {
-	if m.warned {
-		return
-	}
-	if odd := p.cfg.IPAM.Uncounted(m.name, m.excluded.nodes); len(odd) > 0 {
-		m.warned = true // once: a kubelet writes them
+// countIgnored records the addresses of a cluster's Nodes that do not count as taken, and logs
+// the first ones. p.mu is held.
+func (p *providerState) countIgnored(m *member) {
+	odd := p.cfg.IPAM.Uncounted(m.name, m.excluded.nodes)
+	m.ignored.IgnoredNodes = IgnoredNodes{Count: len(odd), First: slices.Clone(odd[:min(len(odd), mostIgnoredNodes)])}
+	if len(odd) > 0 && !m.ignored.warned {
+		m.ignored.warned = true // once: a kubelet writes them
 		p.log.Warn("Node address ignored", "reason", "it is in a pool for other clusters", "cluster", m.name, "address", odd[0], "addresses", len(odd))
 	}
 }

@@ -39,7 +39,8 @@ type providerRun struct {
 	restart  context.CancelFunc
 	alloc    *ipam.Allocator
 	claims   *feed
-	highest  uint64 // the latest version of the claims, in lists and events
+	intake   ipam.Intake // of the list of claims that is on its way
+	highest  uint64      // the latest version of the claims, in lists and events
 	election election
 	began    time.Time
 	complete bool // every cluster was read, or had its time
@@ -81,7 +82,23 @@ type member struct {
 	// are the API server's; synced that no deletion is in doubt.
 	known, live, synced bool
 	excluded            excluded
-	warned              bool // about Nodes in pools for other clusters
+	ignored             ignoredNodes
+	informed            extent
+}
+
+// extent is which holders of addresses a cluster has.
+type extent int
+
+const (
+	_           extent = iota // none yet
+	someHolders               // those of the known claims: some are ignored
+	allHolders
+)
+
+// ignoredNodes are the addresses of Nodes in pools for other clusters.
+type ignoredNodes struct {
+	IgnoredNodes
+	warned bool // about them
 }
 
 // memberServices are the Services of a member, and the statuses that they must have. It is

@@ -48,13 +48,15 @@ type ProviderStatus struct {
 	// unknown. Since is when it took the lease.
 	Writer string
 	Since  time.Time
-	// Writing is that this box is the writer. Otherwise Error is why it can't be, empty
-	// if another box is.
+	// Writing is that this box is the writer; Error is then the limit that prevents new
+	// addresses. Otherwise Error is why it can't be the writer, empty if another box is.
 	Writing bool
 	Error   string
 	// Clusters are those that can't be written to or have not been read, with the
 	// reason. Their last-known addresses count as taken.
 	Clusters map[string]string
+	// IgnoredNodes are, by cluster, the addresses of its Nodes that do not count as taken.
+	IgnoredNodes map[string]IgnoredNodes
 	// Known reports whether the claims have been read; Usage and Claims are the last known.
 	Known  bool
 	Usage  ipam.Usage
@@ -63,6 +65,16 @@ type ProviderStatus struct {
 	Decisions []Decision
 	Counters  ProviderCounters
 }
+
+// IgnoredNodes are addresses of a cluster's Nodes in pools for other clusters. Kubelets write
+// them, so only a few are named.
+type IgnoredNodes struct {
+	Count int
+	First []netip.Addr // must not be modified
+}
+
+// mostIgnoredNodes is the number of addresses that an IgnoredNodes names.
+const mostIgnoredNodes = 3
 
 // Decision is what is decided for a Service. On a box that does not write, it follows
 // from the Service's status.

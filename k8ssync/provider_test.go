@@ -438,3 +438,32 @@ func TestAReloadWarnsOfPoolsWithNodes(t *testing.T) {
 	p.Configure(providerConfig("box1", common, private))
 	eventually(t, "a warning", func() bool { return strings.Contains(log.String(), warning) })
 }
+
+// The log has one line only, so the status has to follow the Nodes and the pools.
+func TestIgnoredAddressesOfNodesAreCounted(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(testNode("n1", "192.0.2.1"), testNode("n2", "198.51.100.1"))
+	private := pool("private", "192.0.2.0/29")
+	private.Clusters = []string{"test"}
+	p := newBox(t, providerConfig("box1", pool("common", "198.51.100.0/30"), private), map[string]*apiServer{"prod": s})
+	ignored := func(count int, first ...string) {
+		t.Helper()
+		eventually(t, fmt.Sprint(count, " ignored"), func() bool {
+			got := p.Status().IgnoredNodes["prod"]
+			return got.Count == count && slices.Equal(got.First, addrs(first...))
+		})
+	}
+	ignored(1, "192.0.2.1")
+	for n := range 4 {
+		s.put(testNode(fmt.Sprint("more", n), fmt.Sprint("192.0.2.", 2+n)))
+	}
+	ignored(5, "192.0.2.1", "192.0.2.2", "192.0.2.3")
+	summary, _ := p.Summary()
+	if got := summary.IgnoredNodes["prod"].Count; got != 5 {
+		t.Errorf("the summary has %d ignored addresses", got)
+	}
+	s.put(testNode("n1", "10.0.0.1"))
+	ignored(4, "192.0.2.2", "192.0.2.3", "192.0.2.4")
+	p.Configure(providerConfig("box1", pool("common", "198.51.100.0/30")))
+	ignored(0)
+}

@@ -57,12 +57,12 @@ func (p *Provider) status() ProviderStatus {
 		LeaseCluster: p.cfg.LeaseCluster, Namespace: p.cfg.Namespace, Identity: p.cfg.Identity,
 		Writer: p.election.writer(time.Now()), Writing: p.writer(),
 		Known: p.claims.current().listed,
-		Usage: p.alloc.Usage(), Counters: p.counters, Clusters: p.problems(),
+		Usage: p.alloc.Usage(), Counters: p.counters, Clusters: p.problems(), IgnoredNodes: p.ignoredNodes(),
 	}
 	if s.Writer != "" {
 		s.Since = p.election.since
 	}
-	if !s.Writing {
+	if s.Error = p.alloc.Obstacle(); !s.Writing {
 		s.Error = p.obstacle()
 	}
 	s.Usage.Pending = map[ipam.Reason]int{} // as the writer has them, whichever box it is
@@ -104,6 +104,15 @@ func (p *Provider) problems() map[string]string {
 	return out
 }
 
+// ignoredNodes returns Status.IgnoredNodes. p.mu is held.
+func (p *Provider) ignoredNodes() map[string]IgnoredNodes {
+	out := map[string]IgnoredNodes{}
+	for name, m := range p.members {
+		out[name] = m.ignored.IgnoredNodes
+	}
+	return out
+}
+
 // obstacle returns the error that prevents this box from becoming the writer.
 func (p *Provider) obstacle() string {
 	switch {
@@ -124,6 +133,9 @@ func (p *Provider) obstacle() string {
 func (p *Provider) claimProblem() string {
 	if p.claims.current().err != nil {
 		return p.claims.current().err.Error()
+	}
+	if limit := p.alloc.ClaimProblem(); limit != "" {
+		return limit
 	}
 	return first(p.claimErrors, lb.ServiceID.Compare)
 }

@@ -44,6 +44,8 @@ type snapshotHead struct {
 	AnnotationPrefix        string
 	Written                 time.Time
 	Services, Slices, Nodes int
+	// Holdings are the addresses that weir has assigned. Older versions skip them.
+	Holdings []holding
 }
 
 // snapshot is the content of a snapshot file.
@@ -142,6 +144,9 @@ func readSnapshot(file []byte) (snapshot, error) {
 	var s snapshot
 	if err := dec.Decode(&s.snapshotHead); err != nil {
 		return snapshot{}, err
+	}
+	if slices.ContainsFunc(s.Holdings, func(h holding) bool { return !h.valid() }) {
+		return snapshot{}, errors.New("the address of a Service is invalid")
 	}
 	if s.services, err = decode(dec, s.Services, most.services, (*service).valid); err != nil {
 		return snapshot{}, fmt.Errorf("services: %w", err)

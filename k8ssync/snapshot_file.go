@@ -59,6 +59,7 @@ func (f *snapshotFile) load() *objects {
 	f.mu.Lock()
 	f.written = s.Written
 	f.mu.Unlock()
+	f.store.holders.restore(s.Holdings)
 	return s.objects(*f.cfg, f.store.live.limit)
 }
 
@@ -172,7 +173,10 @@ func (f *snapshotFile) copy() *pendingSnapshot {
 	if now, _, _ := f.conn.origin(); now != server {
 		return nil // its list may have begun
 	}
-	s.snapshotHead = snapshotHead{Cluster: f.cfg.Name, Server: server, Written: contact.Round(0).UTC(), AnnotationPrefix: f.cfg.prefix()}
+	s.snapshotHead = snapshotHead{
+		Cluster: f.cfg.Name, Server: server, Written: contact.Round(0).UTC(), AnnotationPrefix: f.cfg.prefix(),
+		Holdings: f.store.holders.shown(s.services),
+	}
 	return &s
 }
 

@@ -69,7 +69,8 @@ func TestSnapshotLeavesOutWhatCannotBeEncoded(t *testing.T) {
 
 func TestSnapshotHasEverything(t *testing.T) {
 	want := snapshotOf(someObjects())
-	want.snapshotHead = snapshotHead{Cluster: "prod", Server: "https://x", Written: time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)}
+	want.snapshotHead = snapshotHead{Cluster: "prod", Server: "https://x", Written: time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC),
+		Holdings: []holding{{netip.MustParseAddr("192.0.2.80"), "shop", "web"}}}
 	file, err := want.write()
 	must(t, err)
 	again, err := want.write()
@@ -118,6 +119,7 @@ func damaged(t testing.TB) map[string][]byte {
 		`its version is "2"`:                bytes.Replace(good, []byte(" 1 "), []byte(" 2 "), 1),
 		"EOF":                               sealed(""),
 		"services: EOF":                     sealed(head),
+		"the address of a Service is":       sealed(`{"Cluster":"prod","Holdings":[{"Addr":"","Namespace":"shop","Service":"web"}]}`),
 		"services: number 1 is inv":         sealed(head + `{"Namespace":"a","Name":""}`),
 		"number 1 is invalid":               sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["::ffff:1.2.3.4"]}`),
 		"IPv4 address too short":            sealed(head + `{"Namespace":"a","Name":"b","ClusterIPs":["1.2.3"]}`),

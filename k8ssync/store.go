@@ -2,6 +2,7 @@ package k8ssync
 
 import (
 	"cmp"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,8 @@ type store struct {
 
 	mu   sync.Mutex
 	live *objects
+	// holders have a lock of their own.
+	holders *holders
 	// generation counts how often changes were taken for translation.
 	generation uint64
 	// started is the start by the wall clock, to compare with times of objects.
@@ -34,7 +37,7 @@ type store struct {
 const skew = time.Minute
 
 func newStore(cfg *Config, limit amount) *store {
-	return &store{wake: make(chan struct{}, 1), live: newObjects(limit), refused: cfg.Refused, provided: cfg.Provided}
+	return &store{wake: make(chan struct{}, 1), live: newObjects(limit), holders: newHolders(), refused: cfg.Refused, provided: cfg.Provided}
 }
 
 func (s *store) start() {
@@ -125,6 +128,20 @@ func (s *store) inputs() (refused Refused, provided Provided, sub *subscription,
 	defer s.inputsMu.Unlock()
 	changed, s.reconfigured = s.reconfigured, false
 	return s.refused, s.provided, s.subscriber.Load(), changed
+}
+
+// hold replaces the holders of an address.
+func (s *store) hold(a netip.Addr, keys []key) {
+	if s.holders.set(a, keys) {
+		signal(s.wake)
+	}
+}
+
+// holdAll replaces all holders. With keep, those of other addresses stay.
+func (s *store) holdAll(all map[netip.Addr][]key, keep bool) {
+	if s.holders.replace(all, keep) {
+		signal(s.wake)
+	}
 }
 
 // subscribe returns a subscription, which begins with all Services, and replaces that of

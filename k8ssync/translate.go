@@ -129,7 +129,7 @@ func (t *translator) addVIPs(addrs []netip.Addr, like lb.VIP) {
 		case !slices.Contains(t.families(), lb.FamilyOf(a)):
 			t.note(lb.BadObject, "%s is not served as %s: the Service has no %s", a, like.Kind, lb.FamilyOf(a))
 		default:
-			like.Addr, like.Foreign = a, t.env.foreign(a, like.Kind)
+			like.Addr, like.Foreign, like.Assigned = a, t.env.foreign(a, like.Kind), t.env.assigned(a, like.Kind, t.svc.key)
 			t.out.VIPs = append(t.out.VIPs, like)
 		}
 	}

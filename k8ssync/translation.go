@@ -126,7 +126,7 @@ func (t *translation) begin(o *objects, whole bool) changes {
 	s := t.store
 	ch := o.take()
 	if whole {
-		t.from, t.env = o, newEnv(t.cfg)
+		t.from, t.env = o, t.newEnv()
 	}
 	refused, provided, sub, changed := s.inputs()
 	if whole || changed {
@@ -135,6 +135,11 @@ func (t *translation) begin(o *objects, whole bool) changes {
 	if ch.nodes {
 		t.env.setNodes(o.allNodes())
 		for k := range o.services {
+			ch.dirty[k] = struct{}{}
+		}
+	}
+	for a := range s.holders.take() {
+		for k := range t.env.wanted[a] {
 			ch.dirty[k] = struct{}{}
 		}
 	}
@@ -154,6 +159,12 @@ func (t *translation) begin(o *objects, whole bool) changes {
 	return ch
 }
 
+func (t *translation) newEnv() *env {
+	e := newEnv(t.cfg)
+	e.holders = t.store.holders
+	return e
+}
+
 // services translates some of the Services of o.
 func (t *translation) services(o *objects, dirty map[key]struct{}) (out map[key]*lb.Service, failed error) {
 	out = make(map[key]*lb.Service, len(dirty))
@@ -170,7 +181,7 @@ func (t *translation) services(o *objects, dirty map[key]struct{}) (out map[key]
 func (t *translation) remember() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
-	t.env = newEnv(t.cfg)
+	t.env = t.newEnv()
 	t.env.refused, t.env.provided, _, _ = t.store.inputs() // the whole translation that follows needs no change
 	t.env.setNodes(t.saved.allNodes())
 	all := make(map[key]struct{}, len(t.saved.services))

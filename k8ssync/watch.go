@@ -112,6 +112,9 @@ func (l *lister) List(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 // begin begins the objects of a list.
 func (l *lister) begin() *pages {
 	l.set(func(s *feedState) { s.unreadable, s.full = nil, "" })
+	if by, ok := l.sink.(limiter); ok {
+		by.begins()
+	}
 	return &pages{of: map[string][]aged{}, streamed: map[key]*item{}}
 }
 
@@ -125,6 +128,9 @@ type pages struct {
 // fits adds an object to a list, and reports whether its namespace may have it. Objects of
 // larger namespaces may be left out for it. The sink limits the objects of all lists together.
 func (l *lister) fits(it *item, list *pages) bool {
+	if by, ok := l.sink.(limiter); ok {
+		return by.fits(it)
+	}
 	namespace, change := namespaceOf(it.object), weigh(it.object)
 	full, others := list.with(namespace, change, l.limit)
 	if full != "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -42,12 +43,9 @@ func newPass(r *Reconciler, now time.Time, rep *Report) *pass {
 func (p *pass) apply(ctx context.Context, ops []Op) {
 	p.report.Ops = slices.Grow(p.report.Ops, len(ops))
 	total := len(ops)
-	portion := cmp.Or(p.portion, total)
+	portion := cmp.Or(p.portion, math.MaxInt)
 	for len(ops) > 0 {
-		n := 1
-		for n < min(len(ops), portion) && ops[n].step == ops[0].step {
-			n++
-		}
+		n := p.inPortion(ops, portion)
 		p.present = Frontend{}
 		ready := make([]Op, 0, n)
 		for _, op := range ops[:n] {
@@ -69,6 +67,34 @@ func (p *pass) apply(ctx context.Context, ops []Op) {
 		p.have.share(&p.want.wanted, f)
 	}
 	p.failed.forget(p.applied)
+}
+
+// searched is how many real servers of one virtual server the kernel finds in the time that a usual Op takes:
+// they are a list, and each Op on one of them goes through it (ip_vs_lookup_dest in net/netfilter/ipvs/ip_vs_ctl.c).
+// On Linux 7.3 the first 5,000 took 1.5 s, and those after the first 20,000 some 1.8 ms each.
+const searched = 1500
+
+// inPortion returns how many of ops come next together: those of one step, until the portion is full. An Op on a
+// real server counts as several Ops if its virtual server has thousands.
+func (p *pass) inPortion(ops []Op, portion int) int {
+	var last Frontend
+	others, effort := 0, 0 // real servers of last
+	for n, op := range ops {
+		effort++
+		if rs, ok := op.Object.(RealServer); ok && !p.facts.WithoutIPVS {
+			if rs.Frontend != last {
+				last, others = rs.Frontend, p.have.servers(rs.Frontend)
+			}
+			effort += others / searched
+			if op.Verb == Add {
+				others++
+			}
+		}
+		if n > 0 && (effort > portion || op.step != ops[0].step) {
+			return n
+		}
+	}
+	return len(ops)
 }
 
 func (p *pass) applyStep(ctx context.Context, ops []Op) {

@@ -25,8 +25,8 @@ type Update struct {
 }
 
 // Catalog has the Services of all sources and decides which of them has a contested Frontend:
-// one that does not have it as an external IP only, then the oldest, then the first by
-// ServiceID. The zero Catalog is not usable; make one with NewCatalog.
+// one that does not have it as an external IP only, then a static one, then one to which weir
+// assigned the address, then the oldest, then the first by ServiceID. The zero Catalog is not usable; make one with NewCatalog.
 type Catalog struct {
 	services    map[ServiceID]Service
 	claims      map[Frontend][]ServiceID
@@ -290,16 +290,31 @@ func (c *Catalog) contest(f Frontend, before ServiceID, ids []ServiceID, taken m
 }
 
 // rank orders two Services that claim f, the winner first. The author of a Service writes its
-// external IPs, and could otherwise take the address of a younger Service.
+// external IPs, and its API server its age: with either it could otherwise take the address of
+// another Service.
 func (c *Catalog) rank(f Frontend, a, b ServiceID) int {
 	x, y := c.services[a], c.services[b]
-	if wx, wy := x.onlyExternal(f.Addr), y.onlyExternal(f.Addr); wx != wy {
-		if wx {
-			return 1
-		}
+	return cmp.Or(
+		first(y.onlyExternal(f.Addr), x.onlyExternal(f.Addr)),
+		first(x.Created.IsZero(), y.Created.IsZero()),
+		first(x.assigned(f.Addr), y.assigned(f.Addr)),
+		x.Created.Compare(y.Created), a.Compare(b))
+}
+
+// first compares two claimants by a property of the winner.
+func first(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
 		return -1
 	}
-	return cmp.Or(x.Created.Compare(y.Created), a.Compare(b))
+	return 1
+}
+
+// assigned reports whether weir has assigned an address to s.
+func (s Service) assigned(a netip.Addr) bool {
+	return slices.ContainsFunc(s.VIPs, func(v VIP) bool { return v.Addr == a && v.Assigned })
 }
 
 // onlyExternal reports whether an address is an external IP of s and nothing else of it.

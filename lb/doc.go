@@ -100,8 +100,10 @@
 // # Conflicts
 //
 // Of the Services that claim a frontend, one has it that has the address not only as an external
-// IP; of those the oldest, and of equal ages the first by ServiceID. A NodePort claims every address of the node. On a single address it yields to a
-// Service that claims only that one, of any age. A Service without its frontend gets a Note.
+// IP; of those a static one, then one to which weir has assigned the address, then the oldest, and of
+// equal ages the first by ServiceID. A NodePort claims every address of the node. On a single address
+// it yields to a Service that claims only that one, of any age. A Service without its frontend gets a
+// Note.
 // A Foreign VIP that is the box's own address is not served and claims nothing: otherwise it
 // would take ports of the node.
 //

@@ -282,6 +282,23 @@ func TestExplainByInterface(t *testing.T) {
 	}
 }
 
+// The source is kept on the way to a direct backend.
+func TestExplainClientThatReachesItselfBesideADirectBackend(t *testing.T) {
+	s := newStory(t)
+	s.Configure(Options{Base: base})
+	svc := web(be1, be2)
+	svc.VIPs[0].Kind = ClusterIP
+	svc.Ports[0].Backends[0].Addr = netip.AddrPortFrom(be1.Addr(), front.Port) // direct routing keeps the port
+	svc.Ports[0].Backends[1].Addr = netip.AddrPortFrom(be2.Addr(), front.Port)
+	svc.Ports[0].Backends[1].Forward = DirectRouting
+	s.Update(put(svc))
+	mustSync(t, s.Reconciler, s.now)
+	e := s.Explain(Query{Frontend: front, Client: be1.Addr(), Detectors: Detectors{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
+	if e.Source != SourceEither || !strings.Contains(e.String(), "if the client gets itself, it sees an address of this box") {
+		t.Errorf("%s", e)
+	}
+}
+
 // TestExplainNamesTheSource checks that masqueraded connections have the source that all boxes share, if
 // one is configured, and that those of the box itself never have it.
 func TestExplainNamesTheSource(t *testing.T) {

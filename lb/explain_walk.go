@@ -271,7 +271,8 @@ func (x *explainer) deliver(because string) {
 	x.end(HostPort, "host", nil, "%s: delivered to a local listener, if any", because)
 }
 
-// loop describes the connection of a client that is one of n backends to itself. They are not direct.
+// loop describes the connection of a client that is one of n backends to itself. They are not direct;
+// there may be others that are.
 func (x *explainer) loop(n int) {
 	var by []Member
 	for o := range x.have.Of(x.face) {
@@ -285,7 +286,7 @@ func (x *explainer) loop(n int) {
 	}
 	switch {
 	case len(by) == 0:
-	case len(by) == n:
+	case len(by) == n && n == x.open():
 		x.e.Source, x.e.MasqueradeSource = SourceMasqueraded, netip.Addr{}
 		x.step("loop", by[0], "masqueraded: the client gets itself, and could not answer its own address")
 	default:

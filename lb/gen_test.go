@@ -201,6 +201,10 @@ func (g *gen) services() []Service {
 		if s.Affinity != 0 && s.Scheduler.Name == "wrr" {
 			markOnly(&s)
 		}
+		for j := range s.VIPs {
+			last := s.VIPs[j].Addr.As16()[15]
+			s.VIPs[j].Assigned = (i+int(last))%5 == 0
+		}
 		out = append(out, s)
 	}
 	return out

@@ -143,8 +143,8 @@ func TestTrafficPolicyFlipsThereAndBack(t *testing.T) {
 		"delete member LOOP-BACK 10.0.0.2,tcp:8080,10.0.0.2")
 	s.meets(front, hidden(be1, be2), hidden(be1, be2), hidden(be1, be2))
 	s.sync(2*time.Second,
-		"delete real server 10.0.0.1:8080 of IPv4 mark 3 weight 0",
 		"delete real server 10.0.0.2:8080 of IPv4 mark 3 weight 0",
+		"delete real server 10.0.0.1:8080 of IPv4 mark 3 weight 0",
 		"delete virtual server IPv4 mark 3 rr",
 		"delete member IPVS-MARKS 0.0.0.3")
 }

@@ -34,6 +34,15 @@ type kernelState struct {
 	foreignAddrs bool                      // the device has foreign addresses
 }
 
+// servers returns the number of real servers of a frontend.
+func (k *kernelState) servers(f Frontend) int {
+	k.resolve()
+	if fr := k.fronts[f]; fr != nil {
+		return len(fr.reals)
+	}
+	return 0
+}
+
 // record records the object of an ID in the kernel; nil is none.
 func (h *kernelState) record(id, o Object) {
 	h.audit.recordChange(id)

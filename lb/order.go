@@ -204,6 +204,9 @@ func losesLocal(f Frontend, have *Table, want *State) bool {
 
 // sortOps sorts ops into the order in which they are safe to apply. The order is total. Objects
 // that come in their own order, as those of a first sync, are sorted in linear time.
+//
+// Real servers are deleted in the reverse order: the kernel has the latest one first in its list, and searches from there
+// (list_add_rcu and ip_vs_lookup_dest in net/netfilter/ipvs/ip_vs_ctl.c).
 func sortOps(ops []Op) {
 	var ends [numSteps]int // of each step in the result, as far as it is filled
 	for _, op := range ops {
@@ -221,6 +224,10 @@ func sortOps(ops []Op) {
 	}
 	for s := range ends {
 		slices.SortFunc(sorted[starts[s]:ends[s]], func(a, b Op) int { return Compare(a.Object, b.Object) })
+		switch step(s) {
+		case stepDropLocal, stepDropReal, stepDropInner:
+			slices.Reverse(sorted[starts[s]:ends[s]])
+		}
 	}
 	copy(ops, sorted)
 }

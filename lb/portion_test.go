@@ -2,6 +2,7 @@ package lb
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -46,6 +47,34 @@ func TestPortions(t *testing.T) {
 		}
 		if n != total || done[i]-before > 7 {
 			t.Errorf("portion %d: %d of %d", i, done[i]-before, n)
+		}
+	}
+}
+
+// TestPortionsAreSmallerForALargeService checks that the kernel gets fewer real servers at a time where it looks
+// for each of them in a long list, and that a Service beside it changes nothing.
+func TestPortionsAreSmallerForALargeService(t *testing.T) {
+	const many = 12 * searched
+	for _, rules := range []bool{false, true} {
+		var sizes []int
+		last := 0
+		r := NewReconciler(&Fake{}, Options{Base: base, WithoutIPVS: rules, Portion: 3 * searched, Progress: func(n, _ int) {
+			sizes = append(sizes, n-last)
+			last = n
+		}})
+		var list []Backend
+		for addr := netip.MustParseAddr("10.64.0.1"); len(list) < many; addr = addr.Next() {
+			list = append(list, Backend{Addr: netip.AddrPortFrom(addr, 8080), Weight: 1})
+		}
+		large := kube(backends(list...), VIP{Addr: vip})
+		r.Update(Update{Put: []Service{large, numbered(2)}, Synced: true})
+		if rep, err := r.Sync(context.Background(), time.Unix(1, 0)); err != nil || rep.Failed > 0 {
+			t.Fatal(err, rep.Errors)
+		}
+		// Of the last thousands each counts as some ten, so that a portion has a third of a thousand.
+		half := slices.Max(sizes[len(sizes)/2:])
+		if most := slices.Max(sizes); most > 3*searched || most < searched || rules != (half > searched) {
+			t.Errorf("without IPVS %v: portions of %v", rules, sizes)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func (id ServiceID) Compare(other ServiceID) int {
 type Service struct {
 	ID ServiceID
 	// Created decides between two Services that claim the same Frontend in the same way: the
-	// older one wins (Catalog). The zero time (static Services) is older than any other.
+	// older one wins (Catalog). The zero time is that of static Services, which win over all others.
 	Created time.Time
 
 	VIPs  []VIP
@@ -196,6 +196,9 @@ type VIP struct {
 	// Foreign is an address that the operator did not choose: it is not served if it is the
 	// box's own.
 	Foreign bool
+	// Assigned is an address that weir has assigned to the Service: another one can't get it by a
+	// false age.
+	Assigned bool
 }
 
 // HealthCheck is a healthCheckNodePort: an HTTP port of the node that answers 200

@@ -14,8 +14,8 @@ import (
 	"weir/cmd/weirlab/fuzzing"
 )
 
-// A tenant writes Services beside the Service of another one, which is older and has
-// its addresses not as external IPs. Neither the objects of that Service nor a connection
+// A tenant writes Services beside the Service of another one, which is older, or to which weir has
+// assigned the addresses, and which has them not as external IPs. Neither the objects of that Service nor a connection
 // to it change, whatever the tenant writes. Addresses of backends are no VIPs here: the
 // ranges of the configuration see to that.
 
@@ -42,7 +42,16 @@ func (g *gen) victim() Service {
 		s.Ports[i].Backends = slices.DeleteFunc(s.Ports[i].Backends, func(b Backend) bool { return vip(b.Addr) })
 	}
 	s.Fallback = slices.DeleteFunc(s.Fallback, vip)
+	assigned := g.chance(50)
+	for i := range s.VIPs {
+		s.VIPs[i].Assigned = assigned
+	}
 	return s
+}
+
+// assignedAll reports whether weir has assigned all VIPs of a Service.
+func assignedAll(s Service) bool {
+	return !slices.ContainsFunc(s.VIPs, func(v VIP) bool { return !v.Assigned })
 }
 
 // oneKind returns VIPs with each address once.
@@ -51,14 +60,22 @@ func oneKind(vips []VIP) []VIP {
 	return slices.CompactFunc(vips, func(a, b VIP) bool { return a.Addr == b.Addr })
 }
 
-// hostile returns Services of a tenant that are younger than the victim or have external IPs.
-func (g *gen) hostile() []Service {
+// hostile returns Services of a tenant. If weir has not assigned the victim's addresses, they are
+// younger or have external IPs.
+func (g *gen) hostile(victim Service) []Service {
 	out := slices.DeleteFunc(g.services(), func(s Service) bool { return s.FWMark != 0 }) // no tenant can have one
 	for i := range out {
 		out[i].ID.Namespace = []string{"a", "zoo"}[g.IntN(2)] // before and after the victim's
 		out[i].Created = testNow.Add(time.Duration(1+g.IntN(3)) * time.Second)
-		if g.chance(30) { // with external IPs only, its age does not matter
+		for j := range out[i].VIPs {
+			v := &out[i].VIPs[j]
+			v.Assigned = v.Assigned && !slices.ContainsFunc(victim.VIPs, func(of VIP) bool { return of.Addr == v.Addr })
+		}
+		if g.chance(30) {
 			out[i].Created = testNow.Add(-time.Hour)
+			if assignedAll(victim) {
+				continue
+			}
 			for j := range out[i].VIPs {
 				if v := &out[i].VIPs[j]; v.Kind != NodePort {
 					v.Kind = ExternalIP
@@ -108,7 +125,7 @@ func besideTenant(t *testing.T, g *gen, rounds, most int) (served int) {
 		}
 	}
 	for i := range rounds {
-		tenant = g.hostile()
+		tenant = g.hostile(victim)
 		tenant = tenant[:min(len(tenant), most)]
 		g.busy(k)
 		apply(testNow.Add(time.Duration(i)*40*time.Second), tenant)

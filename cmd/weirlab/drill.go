@@ -117,6 +117,9 @@ func (d *drillRun) onSite(ctx context.Context, boxes int, list known.List) (rows
 	third := boxes == 3 && d.boxes == 0
 	if third {
 		o.Modes, o.Only = []drill.Mode{drill.L2}, []string{"power cut", "split"}
+		if o.Short {
+			o.Only = o.Only[:1]
+		}
 	}
 	rows, err = drill.Run(ctx, site, o)
 	if !third && err == nil {

@@ -25,7 +25,7 @@ func New(c Config) *Allocator {
 			requests: map[lb.ServiceID]*Request{},
 			synced:   map[string]bool{},
 			listed:   map[netip.Addr]map[lb.ServiceID]struct{}{},
-			book:     newBook(),
+			book:     newBook(&c),
 			inFlight: newInFlight(),
 		},
 		schedule: newSchedule(),
@@ -35,6 +35,10 @@ func New(c Config) *Allocator {
 // SetConfig replaces the Config. No address moves: those that do not match stay, outside their pool.
 func (a *Allocator) SetConfig(c Config) {
 	a.layout = newLayout(c)
+	a.moved = true
+	for x, known := range a.claims {
+		a.weigh(x, known, known, a.Matters(x))
+	}
 	a.queueAll()
 }
 
@@ -46,10 +50,7 @@ func (a *Allocator) queueAll() {
 	for id := range a.assigned {
 		a.dirty(id)
 	}
-	a.clearRetained()
-	for _, c := range a.claims {
-		a.remind(c)
-	}
+	a.remindAll(a.claims)
 }
 
 // Put records a Service as it is now.
@@ -85,6 +86,7 @@ func (a *Allocator) list(id lb.ServiceID, status []netip.Addr) {
 	for _, x := range was {
 		if !has(status, x) {
 			remove(a.listed, x, id)
+			reweigh(a, x)
 			a.dirtyListers(x)
 			a.freed(x)
 		}
@@ -92,6 +94,7 @@ func (a *Allocator) list(id lb.ServiceID, status []netip.Addr) {
 	for _, x := range status {
 		if !has(was, x) {
 			insert(a.listed, x, id)
+			reweigh(a, x)
 			a.dirtyListers(x)
 		}
 	}
@@ -123,7 +126,8 @@ func (a *Allocator) Synced(cluster string, yes bool) {
 }
 
 // Learn records a claim in the store, from a watch or from the answer to a write. A claim
-// older than the known one is ignored; false is that it was.
+// older than the known one is ignored; false is that it was. One beyond the limits is
+// ignored, too: ClaimProblem reports it.
 func (a *Allocator) Learn(c Claim) bool {
 	old := a.claims[c.Addr]
 	if c.Version <= a.gone[c.Addr] || old != nil && c.Version < old.Version {
@@ -131,9 +135,14 @@ func (a *Allocator) Learn(c Claim) bool {
 	}
 	a.inFlight.reported(c.Addr)
 	if old == nil || c.Version > old.Version {
-		c.Holders = slices.Clone(c.Holders)
 		delete(a.gone, c.Addr)
-		a.replace(c.Addr, old, &c)
+		next, matters := &c, a.Matters(c.Addr)
+		if !a.roomFor(old, next, matters) {
+			a.ignore(matters)
+			next = nil
+		}
+		c.Holders = slices.Clone(c.Holders)
+		a.replace(c.Addr, old, next)
 	}
 	return true
 }
@@ -150,24 +159,32 @@ func (a *Allocator) Gone(addr netip.Addr, version uint64) {
 	if version > a.gone[addr] {
 		a.gone[addr] = version
 	}
-	if old != nil {
-		a.replace(addr, old, nil)
+	if old == nil {
+		a.ended = a.ended || a.lost // it may be one that was ignored
+		return
 	}
+	a.replace(addr, old, nil)
 }
 
 // Relist records all claims of the store at the version of a list. Claims known at no
-// later version and not listed are gone.
-func (a *Allocator) Relist(version uint64, claims []Claim) {
+// later version and not listed are gone. Of those beyond a limit the last are
+// ignored, beside those that in has refused.
+func (a *Allocator) Relist(version uint64, claims []Claim, in Intake) {
+	a.someFreed = a.someFreed || a.incomplete() // those that wait get the present reason
+	a.begin(in)
 	there := map[netip.Addr]struct{}{}
 	for _, c := range claims {
 		there[c.Addr] = struct{}{}
-		a.Learn(c)
 	}
-	for x := range a.claims {
+	for x := range a.claims { // first, as they take room
 		if _, ok := there[x]; !ok {
 			a.Gone(x, version)
 		}
 	}
+	for _, c := range claims {
+		a.Learn(c)
+	}
+	a.ended = false
 	a.forget(version, a.flights)
 }
 
@@ -181,6 +198,7 @@ func (a *Allocator) Passed(version uint64) {
 
 // replace replaces a claim by another; nil is none.
 func (a *Allocator) replace(x netip.Addr, old, c *Claim) {
+	a.weigh(x, old, c, a.Matters(x))
 	a.book.replace(x, old, c)
 	if old != nil {
 		for _, h := range old.Holders {
@@ -193,6 +211,9 @@ func (a *Allocator) replace(x netip.Addr, old, c *Claim) {
 			a.dirty(h.Service)
 		}
 		a.remind(c)
+		if len(a.queue.known) > a.queue.keep { // claims with ever new times
+			a.remindAll(a.claims)
+		}
 	}
 	a.dirtyListers(x)
 	if old != nil {
@@ -207,7 +228,7 @@ func (a *Allocator) start(by lb.ServiceID, w Write) {
 	if r := a.requests[by]; r != nil {
 		version = r.Version
 	}
-	a.inFlight.add(flight{Write: w, by: by, version: version})
+	a.inFlight.add(flight{Write: w, by: by, version: version, growth: growth(a.claims[w.Claim.Addr], w)})
 	a.index(w.Claim.Addr, w.Claim, +1)
 }
 
@@ -323,6 +344,12 @@ func (a *Allocator) wake(now time.Time) {
 			a.dirty(id)
 		}
 	}
+	if len(a.short) > 0 && a.roomAgain(&a.inFlight) {
+		for id := range a.short {
+			a.dirty(id)
+		}
+		clear(a.short)
+	}
 }
 
 // Wake returns the time at which Next will have a Decision without any other change: at
@@ -351,6 +378,7 @@ func (a *Allocator) Decide(id lb.ServiceID, now time.Time) Decision {
 			a.waiting[id] = struct{}{}
 		} else {
 			delete(a.wanting, id) // Synced queues it
+			delete(a.short, id)
 		}
 		return Decision{Service: id, UID: c.d.UID, Version: c.d.Version, Waiting: true}
 	}

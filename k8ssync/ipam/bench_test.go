@@ -99,7 +99,7 @@ func nearlyFull(tb testing.TB) (*Allocator, netip.Addr) {
 			claims = append(claims, Claim{Addr: x, Version: 1})
 		}
 	}
-	a.Relist(1, claims)
+	a.Relist(1, claims, Intake{})
 	return a, free
 }
 

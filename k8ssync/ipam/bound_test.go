@@ -29,13 +29,13 @@ func TestOldVersionsAreForgotten(t *testing.T) {
 	flying := netip.MustParseAddr("2001:db8:0:0:1::")
 	a.start(lb.ServiceID{Name: "web"}, Write{Claim: Claim{Addr: flying}})
 	a.Gone(flying, version+2)
-	a.Relist(version+3, nil)
+	a.Relist(version+3, nil, Intake{})
 	a.Learn(Claim{Addr: flying, Version: version + 1})
 	if len(a.claims) != 0 || len(a.gone) != 1 {
 		t.Errorf("%d claims, %d gone", len(a.claims), len(a.gone))
 	}
 	a.Done(flying)
-	a.Relist(version+3, nil)
+	a.Relist(version+3, nil, Intake{})
 	if len(a.gone) != 0 {
 		t.Errorf("%v", a.gone)
 	}

@@ -69,6 +69,16 @@ func (c *Claim) others(id lb.ServiceID) []Holder {
 	return slices.DeleteFunc(slices.Clone(c.Holders), func(h Holder) bool { return h.Service == id })
 }
 
+// Assigned returns the Services that have the address and have not released it.
+func (c *Claim) Assigned() (out []lb.ServiceID) {
+	for _, h := range c.Holders {
+		if h.Released.IsZero() {
+			out = append(out, h.Service)
+		}
+	}
+	return out
+}
+
 // retained reports whether all its holders have released it.
 func (c *Claim) retained() bool {
 	return len(c.Holders) > 0 && !slices.ContainsFunc(c.Holders, func(h Holder) bool { return h.Released.IsZero() })
@@ -118,6 +128,9 @@ func (c Claim) HolderIdentity() string {
 // format is that of the text of a claim. It grows when an older weir would misread it.
 const format = 1
 
+// maxText is the limit of the text of a claim: the API server's for the annotations of an object.
+const maxText = 256 << 10
+
 type claimText struct {
 	Format  int          `json:"format"`
 	Holders []holderText `json:"holders"`
@@ -160,6 +173,9 @@ func (c Claim) MarshalText() ([]byte, error) {
 // none; learn the Claim like that, so that the address is taken.
 func (c *Claim) UnmarshalText(text []byte) error {
 	c.Holders = nil
+	if len(text) > maxText {
+		return fmt.Errorf("read claim of %v: it is longer than %d KiB", c.Addr, maxText>>10)
+	}
 	var in claimText
 	if err := json.Unmarshal(text, &in); err != nil {
 		return fmt.Errorf("read claim of %v: %w", c.Addr, err)
@@ -167,18 +183,21 @@ func (c *Claim) UnmarshalText(text []byte) error {
 	if in.Format != format {
 		return fmt.Errorf("read claim of %v: its format is %d, and this weir knows %d", c.Addr, in.Format, format)
 	}
-	var read Claim
+	var read []Holder
 	for _, t := range in.Holders {
 		h, err := t.holder()
 		if err != nil {
 			return fmt.Errorf("read claim of %v: %w", c.Addr, err)
 		}
-		if _, twice := read.holder(h.Service); twice {
+		read = append(read, h)
+	}
+	slices.SortFunc(read, func(a, b Holder) int { return a.Service.Compare(b.Service) })
+	for i, h := range read {
+		if i > 0 && h.Service == read[i-1].Service {
 			return fmt.Errorf("read claim of %v: %v has it twice", c.Addr, h.Service)
 		}
-		read = read.with(h)
 	}
-	c.Holders = read.Holders
+	c.Holders = read
 	return nil
 }
 

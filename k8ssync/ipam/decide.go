@@ -59,6 +59,7 @@ func (c *choice) pend(places []place) {
 	lacks := c.d.Pending.Reason != ""
 	for _, p := range places {
 		required := slices.Contains(c.r.Required, p.family)
+		c.d.short = c.d.short || p.pending.Reason == ClaimLimit
 		switch {
 		case p.pending.Reason == "":
 			continue
@@ -90,6 +91,10 @@ func (c *choice) claim(x netip.Addr) bool {
 		c.d.Pending = Pending{Reason: ShareRefused, Pool: c.poolName(x), Rule: text}
 	}
 	if had && want.equal(old) {
+		return true
+	}
+	if known == nil && c.full(&c.inFlight, c.d.Writes) {
+		c.d.short = true
 		return true
 	}
 	if _, flying := c.flights[x]; flying {

@@ -9,6 +9,7 @@
 // allocator.go records changes in the inventory (inventory.go), schedule.go queues the
 // Services that they affect, decide.go makes a Decision for one Service, place.go chooses
 // its addresses, share.go checks sharing, and refuse.go explains what is not available.
+// limit.go limits the claims that are known.
 // This is the reference of the rules. It imports only weir/lb.
 //
 // # Order of choice
@@ -68,6 +69,11 @@
 // keeps its address, with those of its ports that do not conflict. The changed Service loses, not
 // the younger, as only the change can be undone. Ports that it no longer has are free for
 // others. To leave the others it requests another address.
+//
+// # Conflicts
+//
+// A status may have an address that another Service has by its claim. The claim counts:
+// TakeChanged returns the Services of the claims that have changed.
 //
 // # Retention
 //

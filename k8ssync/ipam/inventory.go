@@ -30,6 +30,9 @@ type book struct {
 	// shared by a key.
 	assigned map[lb.ServiceID]map[netip.Addr]struct{}
 	keyed    map[shareKey]map[netip.Addr]int
+	// changed are the addresses with changed claims since the last TakeChanged.
+	changed map[netip.Addr]struct{}
+	bounds
 }
 
 // shareKey is a key within a namespace of a cluster; without those, it is the key in
@@ -43,15 +46,17 @@ type space struct{ source, namespace string }
 // no longer of use are removed.
 const keepGone = 256
 
-func newBook() book {
+func newBook(cfg *Config) book {
 	return book{
 		claims: map[netip.Addr]*Claim{}, gone: map[netip.Addr]uint64{}, keepGone: keepGone,
 		assigned: map[lb.ServiceID]map[netip.Addr]struct{}{}, keyed: map[shareKey]map[netip.Addr]int{}, spent: map[space]map[netip.Addr]int{}, kept: map[space]map[netip.Addr]int{},
+		changed: map[netip.Addr]struct{}{}, bounds: newBounds(cfg),
 	}
 }
 
 // replace replaces a claim by another; nil is none.
 func (b *book) replace(x netip.Addr, old, c *Claim) {
+	b.changed[x] = struct{}{}
 	if old != nil {
 		b.index(x, *old, -1)
 		for _, h := range old.Holders {
@@ -67,6 +72,21 @@ func (b *book) replace(x netip.Addr, old, c *Claim) {
 	for _, h := range c.Holders {
 		insert(b.assigned, h.Service, x)
 	}
+}
+
+// TakeChanged returns the addresses with changed claims since its last call, and their
+// Claim.Assigned. While claims are ignored (Obstacle), one without a claim may have such a claim.
+func (b *book) TakeChanged() map[netip.Addr][]lb.ServiceID {
+	out := map[netip.Addr][]lb.ServiceID{}
+	for x := range b.changed {
+		if c := b.claims[x]; c != nil {
+			out[x] = c.Assigned()
+		} else if !b.incomplete() {
+			out[x] = nil
+		}
+	}
+	clear(b.changed)
+	return out
 }
 
 // index counts the namespaces that have an address, and the keys by which it is shared.
@@ -126,6 +146,12 @@ func (l *layout) countOf(of map[space]map[netip.Addr]int, p *Pool, r *Request, f
 	return n
 }
 
+// Matters reports whether a claim of an address matters: if it is ignored, its
+// address could get a second owner.
+func (a *inventory) Matters(x netip.Addr) bool {
+	return a.poolOf(x) != nil || len(a.listed[x]) > 0
+}
+
 // fewer reports whether a pool has fewer free addresses of a family than n, but some.
 func (a *inventory) fewer(p *Pool, f lb.Family, n int) bool {
 	free := Count{}
@@ -181,12 +207,14 @@ type flight struct {
 	by       lb.ServiceID
 	version  string // of the Service
 	reported bool   // the claim of the address was reported since
+	growth   room   // of the claims, by this Write
 }
 
 // inFlight has the Writes that are in flight.
 type inFlight struct {
 	flights map[netip.Addr]flight
 	busy    map[lb.ServiceID]int // how many of them are a Service's
+	growth  room                 // of all of them
 	// checked are the claims that were read since a Service had a version.
 	checked map[lb.ServiceID]map[netip.Addr]string
 }
@@ -200,6 +228,7 @@ func newInFlight() inFlight {
 func (w *inFlight) add(f flight) {
 	w.flights[f.Claim.Addr] = f
 	w.busy[f.by]++
+	w.growth = w.growth.plus(f.growth)
 }
 
 func (w *inFlight) remove(x netip.Addr) (flight, bool) {
@@ -208,6 +237,7 @@ func (w *inFlight) remove(x netip.Addr) (flight, bool) {
 		return flight{}, false
 	}
 	delete(w.flights, x)
+	w.growth = w.growth.minus(f.growth)
 	if w.busy[f.by]--; w.busy[f.by] == 0 {
 		delete(w.busy, f.by)
 	}

@@ -459,7 +459,7 @@ func TestUnsyncedClusterKeepsItsClaims(t *testing.T) {
 	s.put(request("a")).want("a", "", "192.0.2.0")
 	claims := s.a.Claims()
 	b := New(s.a.Config) // another writer, that does not reach the cluster
-	b.Relist(9, claims)
+	b.Relist(9, claims, Intake{})
 	b.Synced("test", true)
 	later := start.Add(24 * time.Hour)
 	if d, ok := b.Next(later); ok {
@@ -504,11 +504,11 @@ func TestOlderVersionsAreIgnored(t *testing.T) {
 		{func() { a.Learn(Claim{Addr: x, Version: 5}) }, 5},
 		{func() { a.Learn(Claim{Addr: x, Version: 4}) }, 5},
 		{func() { a.Gone(x, 4) }, 5},
-		{func() { a.Relist(4, nil) }, 5},
+		{func() { a.Relist(4, nil, Intake{}) }, 5},
 		{func() { a.Gone(x, 6) }, 0},
 		{func() { a.Learn(Claim{Addr: x, Version: 5}) }, 0},
 		{func() { a.Learn(Claim{Addr: x, Version: 7}) }, 7},
-		{func() { a.Relist(9, nil) }, 0},
+		{func() { a.Relist(9, nil, Intake{}) }, 0},
 	} {
 		if step.do(); known() != step.want {
 			t.Errorf("step %d: known at %d, want %d", i, known(), step.want)

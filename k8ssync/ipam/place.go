@@ -186,6 +186,9 @@ func (a *inventory) fresh(r *Request, f lb.Family) (netip.Addr, Pending, bool) {
 		x, pending, wait := a.first(r, shared)
 		return x, pending, wait
 	}
+	if a.full(&a.inFlight, nil) {
+		return netip.Addr{}, Pending{Reason: ClaimLimit, Rule: a.refused()}, false
+	}
 	for _, p := range pools {
 		if a.limited(p.Pool, r, f) != "" {
 			continue
@@ -249,10 +252,10 @@ func (a *inventory) anyListed(p *Pool, x netip.Addr) bool {
 }
 
 // ofFamily returns the addresses of a family that are in a pool; "" is any.
-func (a *inventory) ofFamily(addrs []netip.Addr, pool string, f lb.Family) []netip.Addr {
+func (l *layout) ofFamily(addrs []netip.Addr, pool string, f lb.Family) []netip.Addr {
 	var out []netip.Addr
 	for _, x := range addrs {
-		if lb.FamilyOf(x) == f && (pool == "" || a.inPool(x, pool)) {
+		if lb.FamilyOf(x) == f && (pool == "" || l.inPool(x, pool)) {
 			out = append(out, x)
 		}
 	}
@@ -301,6 +304,9 @@ func (a *inventory) unclaimed(r *Request, x netip.Addr) (Pending, bool) {
 		if other := a.requests[id]; id != r.ID && a.counts(other, x, r.ID.Source) {
 			return a.refusal(r, x, AddressInUse, other.place()), false
 		}
+	}
+	if a.full(&a.inFlight, nil) {
+		return Pending{Reason: ClaimLimit, Pool: a.poolName(x), Rule: a.refused()}, false
 	}
 	return Pending{}, false
 }

@@ -20,6 +20,9 @@ type Config struct {
 	// deleted or has released it; 0 is not at all. It must exceed the delay of any
 	// writer's view of the clusters, and the difference of writers' clocks.
 	Retention time.Duration
+	// MaxClaims limits the known claims that matter, and MaxOtherClaims the others. 0 is
+	// 100,000 and 10,000. A later Config does not change them.
+	MaxClaims, MaxOtherClaims int
 }
 
 // Pool is one [[pool]]: addresses, and the Services that may get them. Ranges of all pools

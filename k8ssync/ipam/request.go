@@ -92,6 +92,8 @@ const (
 	PoolExhausted Reason = "pool-exhausted"
 	// NamespaceLimit: its namespace has all the addresses of the pool that it may have.
 	NamespaceLimit Reason = "namespace-limit"
+	// ClaimLimit: there are more claims than are read, so that a free address is not known.
+	ClaimLimit Reason = "claim-limit"
 	// FamilyMissing: no pool that admits it has addresses of a family.
 	FamilyMissing Reason = "family-missing"
 	// AddressNotInPool: the requested address is of no pool, or not of the requested one.
@@ -122,7 +124,7 @@ const (
 // Reasons returns all of them, in the order above.
 func Reasons() []Reason {
 	return []Reason{
-		NoPool, PoolExhausted, NamespaceLimit, FamilyMissing, AddressNotInPool, AddressInUse, AddressRetained, AddressReserved,
+		NoPool, PoolExhausted, NamespaceLimit, ClaimLimit, FamilyMissing, AddressNotInPool, AddressInUse, AddressRetained, AddressReserved,
 		NotAllowed, ShareRefused, BadRequest, NoWriter, OutsidePool, Conflict, FamilyLeft,
 	}
 }
@@ -193,6 +195,8 @@ type Decision struct {
 	// Waiting is that there is no decision before the end of writes in flight, or before
 	// the Service's cluster is synced. It follows then by itself.
 	Waiting bool
+
+	short bool // the limit of the claims prevents one
 }
 
 // same reports whether two Decisions without Writes are the same.

@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ type schedule struct {
 	queue     queue
 	waiting   map[lb.ServiceID]struct{} // queued when a write ends
 	wanting   map[lb.ServiceID]struct{} // queued when something becomes free
+	short     map[lb.ServiceID]struct{} // queued when there is room for claims
 	someFreed bool                      // something did
 	last      map[lb.ServiceID]Decision // the last of each Service
 	resting   bool                      // nothing is queued
@@ -24,6 +26,7 @@ type queue struct {
 	at       map[lb.ServiceID]turn // the valid one, of each that is in now
 	retained heap[retained]
 	known    map[retained]struct{} // those that are in retained
+	keep     int                   // how many of these are kept, before those that no claim has are removed
 }
 
 // turn is a Service's place in the queue: Services with addresses come first, then the
@@ -49,10 +52,14 @@ func newSchedule() schedule {
 			at:       map[lb.ServiceID]turn{},
 			retained: heap[retained]{less: func(a, b retained) bool { return a.released.Before(b.released) }},
 			known:    map[retained]struct{}{},
+			keep:     keepRetained,
 		},
-		waiting: map[lb.ServiceID]struct{}{}, wanting: map[lb.ServiceID]struct{}{}, last: map[lb.ServiceID]Decision{},
+		waiting: map[lb.ServiceID]struct{}{}, wanting: map[lb.ServiceID]struct{}{}, short: map[lb.ServiceID]struct{}{}, last: map[lb.ServiceID]Decision{},
 	}
 }
+
+// keepRetained is the least value of queue.keep.
+const keepRetained = 1024
 
 // Rest records that another writer decides: nothing is queued, and Wake is zero, until Next
 // is called, which queues all Services.
@@ -81,17 +88,26 @@ func (s *schedule) remind(c *Claim) {
 	}
 }
 
-func (s *schedule) clearRetained() {
+// remindAll queues the ends of the retentions of all claims, and no others.
+func (s *schedule) remindAll(claims map[netip.Addr]*Claim) {
 	s.queue.retained.items = nil
 	clear(s.queue.known)
+	for _, c := range claims {
+		s.remind(c)
+	}
+	s.queue.keep = 2*len(s.queue.known) + keepRetained
 }
 
 // remember records the last decision, and whether its Service waits for more.
 func (s *schedule) remember(d Decision, exists bool) {
 	delete(s.last, d.Service)
 	delete(s.wanting, d.Service)
+	delete(s.short, d.Service)
 	if !exists {
 		return
+	}
+	if d.short {
+		s.short[d.Service] = struct{}{}
 	}
 	s.last[d.Service] = d
 	left := func(n Note) bool { return n.Reason == FamilyLeft }

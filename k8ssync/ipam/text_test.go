@@ -227,7 +227,7 @@ func TestReasonsAreNamedForConditions(t *testing.T) {
 	if got := AddressNotInPool.CamelCase(); got != "AddressNotInPool" {
 		t.Error(got)
 	}
-	if len(Reasons()) != 15 || Reason("").CamelCase() != "" {
+	if len(Reasons()) != 16 || Reason("").CamelCase() != "" {
 		t.Error(Reasons())
 	}
 }

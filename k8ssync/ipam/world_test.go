@@ -35,6 +35,7 @@ type world struct {
 	writers  []*writer
 	zombies  []Decision // of writers that died while they wrote
 	writes   int        // of claims, that were done
+	most     halves     // of the claims that the writers know; zero is the default
 }
 
 const home = "home"
@@ -96,6 +97,9 @@ func (w *world) restart(p *writer) {
 		w.zombies = append(w.zombies, s.Decision)
 	}
 	*p = writer{a: New(w.config), config: w.configs, read: map[string]int{}, down: map[string]time.Time{}}
+	if w.most != (halves{}) {
+		p.a.most = w.most
+	}
 	for _, source := range w.sources() {
 		w.relist(p, source)
 	}
@@ -107,7 +111,7 @@ func (w *world) sources() []string { return []string{home, "prod", "test"} }
 func (w *world) relist(p *writer, source string) {
 	p.read[source] = len(w.logs[source].events)
 	if source == home {
-		p.a.Relist(w.rv, slices.Collect(maps.Values(w.claims)))
+		p.a.Relist(w.rv, slices.Collect(maps.Values(w.claims)), Intake{})
 		return
 	}
 	for id, s := range w.services {

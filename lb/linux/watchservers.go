@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 
 	"weir/lb"
@@ -12,16 +13,25 @@ import (
 // serversWatch reports whether IPVS had any virtual server at the last check.
 type serversWatch bool
 
-// check detects that another program has cleared IPVS, like ipvsadm -C: then no VIP works, and
-// IPVS announces nothing. It costs four system calls, for any number of services. Deletions of
+// check detects that another program has cleared IPVS, like ipvsadm -C, or unloaded it: then no VIP works,
+// and IPVS announces nothing. It costs four system calls, for any number of services. Deletions of
 // single services are found by an audit.
 func (w *serversWatch) check(notify func(lb.Event)) {
 	any, err := hasServers()
-	if err != nil {
-		return // without IPVS; other errors are those of the next audit
+	w.compare(any, err, notify)
+}
+
+// compare records the result of hasServers, and notifies of the end of all virtual servers.
+func (w *serversWatch) compare(any bool, err error, notify func(lb.Event)) {
+	what := "IPVS was cleared"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		what = "module ip_vs was unloaded"
+	case err != nil:
+		return // other errors are those of the next audit
 	}
 	if bool(*w) && !any {
-		notify(lb.Event{Host: true, What: "IPVS was cleared"})
+		notify(lb.Event{Host: true, What: what})
 	}
 	*w = serversWatch(any)
 }

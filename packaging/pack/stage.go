@@ -83,7 +83,7 @@ func (p *packer) stage(ctx context.Context, dir, arch string) error {
 // debCompression is the line of nfpm.yaml with the method for debs.
 const debCompression = "deb:\n  compression: xz\n"
 
-// compressAs has a copy of nfpm.yaml name the chosen method for debs. xz takes ten seconds, which tests
+// compressAs has a copy of nfpm.yaml name the chosen method for debs. xz takes 20 seconds, which tests
 // that install a package need not wait for.
 func (p *packer) compressAs(file string) error {
 	if p.compression == "" {

@@ -27,6 +27,7 @@ func TestAnnouncedWhenServed(t *testing.T) {
 		{"no backend is well", withdrawnWithoutBackends},
 		{"most backends are not well", floorHolds},
 		{"an operator clears the kernel", clearedKernel},
+		{"IPVS is unloaded", unloadedIPVS},
 		{"another program keeps the lock of iptables", lockedRules},
 		{"a router that reads nothing", deafRouter},
 		{"a hostile speaker", hostileSpeaker},

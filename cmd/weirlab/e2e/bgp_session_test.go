@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"weir/cmd/weirlab/internal/traffic"
 	"weir/cmd/weirlab/lab"
 )
 
@@ -84,6 +86,14 @@ const downTime = 2 * connectRetry
 // one of these words.
 func (s *bgpSite) staysDown(t *testing.T, names []string, words ...string) {
 	t.Helper()
+	for _, name := range names { // weir reads the end of the earlier session a moment after the router has stopped
+		lab.Must(t, traffic.Every(t.Context(), sessionBeat, 2*time.Second, func(context.Context) error {
+			if n := s.neighbor(t, name); n.State == "Established" {
+				return fmt.Errorf("weir says of %s: %+v", name, n)
+			}
+			return nil
+		}))
+	}
 	for end := time.Now().Add(downTime); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		for _, name := range names {
 			// A router may take a session for one that weir has not accepted yet, but has no route by it.
@@ -110,7 +120,57 @@ func (s *bgpSite) staysDown(t *testing.T, names []string, words ...string) {
 	}
 }
 
-// otherPassword: routers with another password than weir's never get a session, and weir does not try
+// sameRouterID: an internal router with the router ID of the box is refused, and weir does not try
+// without end. The others and their clients notice nothing.
+func (s *bgpSite) sameRouterID(t *testing.T) {
+	bird := s.router("bird")
+	s.peerWith(t, s.guarded(t), passwordMissing, password)
+	unharmed := s.throughOne(t, s.router("frr"), s.client2)
+	flaps := s.neighbor(t, "gobgp").Flaps
+	s.begin(t, bird, "router id 10.1.0.1;\n"+s.side(t, bird, passwordMissing, password))
+	attempts := s.attemptsTo(t, bird)
+	s.staysDown(t, []string{"bird"}, "the same router ID")
+	attempts(t, "the same router ID")
+	if n := s.neighbor(t, "gobgp"); n.State != "Established" || n.Flaps != flaps {
+		t.Errorf("weir says of gobgp: %+v", n)
+	}
+	begin := time.Now()
+	s.begin(t, bird, s.side(t, bird, passwordMissing, password))
+	s.established(t, bird)
+	figure(t, "  and with another one: session up after", time.Since(begin))
+	have(t, s.routers, hosts(vip4, vip6)...)
+	unharmed(t)
+}
+
+// attemptsTo counts the connections that weir opens to an internal router from now on. The function that it
+// returns requires at most one for each connectRetry, and few lines in the log.
+func (s *bgpSite) attemptsTo(t *testing.T, r *router) func(t *testing.T, why string) {
+	t.Helper()
+	syns, err := r.Machine().Start("tcpdump", "-lnni", "front", "ip6[6] == 6 and ip6[53] & 18 == 2 and src host fd01::1 and dst port 179")
+	must(t, err)
+	must(t, syns.Expect(within(t, 20*time.Second), "listening on"))
+	begin, lines := time.Now(), strings.Count(s.daemon.Output(), "\n")
+	return func(t *testing.T, why string) {
+		t.Helper()
+		took, ports := time.Since(begin), map[string]bool{} // of each attempt another port; a SYN that is sent again has the same
+		for line := range strings.Lines(syns.Output()) {
+			if _, from, ok := strings.Cut(line, "IP6 "); ok {
+				ports[strings.Fields(from)[0]] = true
+			}
+		}
+		syns.Kill()
+		if most := int(took/connectRetry) + 2; len(ports) > most {
+			t.Errorf("weir tried to connect to %s %d times in %s, want at most %d:\n%s", r.name, len(ports), took, most, syns.Output())
+		}
+		said := strings.Count(s.daemon.Output(), "\n") - lines
+		figure(t, fmt.Sprintf("%s: attempts to connect in %s, lines in the log", why, took.Round(time.Second)), fmt.Sprintf("%d, %d", len(ports), said))
+		if said > 40 {
+			t.Errorf("weir wrote %d lines into the log:\n%s", said, s.daemon.Output())
+		}
+	}
+}
+
+// otherPassword: routers with another password than weir's, or with none, never get a session, and weir does not try
 // without end. BIRD has the right one, and its clients notice nothing.
 func (s *bgpSite) otherPassword(t *testing.T) {
 	bird, others := s.router("bird"), []*router{s.router("frr"), s.router("gobgp")}
@@ -118,38 +178,30 @@ func (s *bgpSite) otherPassword(t *testing.T) {
 	s.beginWith(t, func(r *router) string { return s.side(t, r, passwordMissing, password) })
 	s.established(t, bird)
 	unharmed := s.throughOne(t, bird, s.client1)
-	const wrong = "battery-staple"
-	lines := strings.Count(s.daemon.Output(), "\n")
-	configs := map[*router]string{}
-	for _, r := range others {
-		configs[r] = s.side(t, r, passwordMissing, wrong)
-	}
-	s.beginAll(t, configs)
-	syns, err := s.Host("frr").Start("tcpdump", "-lnni", "front", "ip6[6] == 6 and ip6[53] & 18 == 2 and src host fd01::1 and dst port 179")
-	must(t, err)
-	must(t, syns.Expect(within(t, 20*time.Second), "listening on"))
-	begin := time.Now()
-	s.staysDown(t, []string{"frr", "gobgp"}, "password")
-	ports := map[string]bool{} // of each attempt another; a SYN that is sent again has the same
-	for line := range strings.Lines(syns.Output()) {
-		if _, from, ok := strings.Cut(line, "IP6 "); ok {
-			ports[strings.Fields(from)[0]] = true
+	for which, wrong := range map[string]map[string]string{
+		"another password": {"frr": "password battery-staple", "gobgp": `auth-password = "battery-staple"`},
+		"no password":      {"frr": "description weir", "gobgp": ""},
+	} {
+		configs := map[*router]string{}
+		for _, r := range others {
+			right := map[string]string{"frr": "password " + passwordMissing, "gobgp": fmt.Sprintf("auth-password = %q", passwordMissing)}
+			configs[r] = s.side(t, r, right[r.name], wrong[r.name])
 		}
+		s.beginAll(t, configs)
+		attempts := s.attemptsTo(t, s.router("frr"))
+		s.staysDown(t, []string{"frr", "gobgp"}, "password")
+		attempts(t, which)
+		for name, up := range map[string]float64{"bird": 1, "frr": 0, "gobgp": 0} {
+			if got := s.metric(t, fmt.Sprintf("weir_bgp_session_up{address=%q,peer=%q}", s.router(name).v6, name)); got != up {
+				t.Errorf("weir_bgp_session_up of %s is %v, want %v", name, got, up)
+			}
+		}
+		s.keepsSecret(t, password)
 	}
-	syns.Kill()
-	if most := int(time.Since(begin)/connectRetry) + 2; len(ports) > most {
-		t.Errorf("weir tried to connect to FRR %d times in %s, want at most %d:\n%s", len(ports), time.Since(begin), most, syns.Output())
-	}
-	said := strings.Count(s.daemon.Output(), "\n") - lines
-	figure(t, fmt.Sprintf("another password: attempts to connect in %s, lines in the log", downTime), fmt.Sprintf("%d, %d", len(ports), said))
-	if said > 40 {
-		t.Errorf("weir wrote %d lines into the log:\n%s", said, s.daemon.Output())
-	}
-	s.keepsSecret(t, password)
 	for _, r := range others {
 		must(t, r.Reconfigure(within(t, time.Minute), s.repaired(t, r)))
 	}
-	begin = time.Now()
+	begin := time.Now()
 	s.established(t, s.routers...)
 	figure(t, "  and with the right one: sessions up after", time.Since(begin))
 	have(t, s.routers, hosts(vip4, vip6)...)
@@ -210,6 +262,51 @@ func (s *bgpSite) otherASN(t *testing.T) {
 		return nil
 	})
 	unharmed(t)
+}
+
+// otherFamily: routers with only one family receive no routes of the other one, and weir names it. One without any
+// family of weir's is refused. The third and its clients notice nothing.
+func (s *bgpSite) otherFamily(t *testing.T) {
+	bird, frr, gobgp := s.router("bird"), s.router("frr"), s.router("gobgp")
+	web, v4, v6 := service("web", ""), `families = ["ipv4"]`, `families = ["ipv6"]`
+	s.serve(t, speaker()+s.externals()+web)
+	s.configure(t, speaker()+bird.external(v6)+frr.external()+gobgp.external(v4)+web) // only for the sides of the routers
+	s.beginWith(t, func(r *router) string { return s.side(t, r) })
+	s.established(t, frr)
+	unharmed := s.throughOne(t, frr, s.client2)
+	s.established(t, bird, gobgp)
+	have(t, []*router{bird}, hosts(vip6)...)
+	have(t, []*router{gobgp}, hosts(vip4)...)
+	s.carries(t, "bird", "IPv6", "no IPv4 unicast")
+	s.carries(t, "gobgp", "IPv4", "no IPv6 unicast")
+
+	s.reload(t, speaker()+bird.external(v4)+frr.external()+gobgp.external()+web)
+	s.staysDown(t, []string{"bird"}, "families")
+	have(t, []*router{bird})
+	begin := time.Now()
+	s.reload(t, speaker()+bird.external(v6)+frr.external()+gobgp.external()+web)
+	s.established(t, bird)
+	figure(t, "no family in common, and one again: session up after", time.Since(begin))
+	have(t, []*router{bird}, hosts(vip6)...)
+	s.carries(t, "bird", "IPv6", "")
+	unharmed(t)
+}
+
+// carries requires that a session has only one family, and that weir names this problem, in its status, too.
+func (s *bgpSite) carries(t *testing.T, name, family, problem string) {
+	t.Helper()
+	n := s.neighbor(t, name)
+	if !slices.Equal(n.Families, []string{family}) || n.Advertised != 1 || !strings.Contains(n.Problem, problem) || problem == "" && n.Problem != "" {
+		t.Errorf("weir says of %s: %+v; want only %s, and the problem %q", name, n, family, problem)
+	}
+	becomes(t, func() error { // it is up to a second old
+		var d statusDoc
+		s.weirJSON(t, &d, "status")
+		if strings.Contains(fmt.Sprint(d.Problems), "BGP peer "+name+": ") != (problem != "") {
+			return fmt.Errorf("the problems of weir status are %q; want of %s: %q", d.Problems, name, problem)
+		}
+		return nil
+	})
 }
 
 // tooMany: a router that sends more than the limit loses its session; one that sends fewer keeps it, and

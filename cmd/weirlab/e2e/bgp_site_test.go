@@ -20,6 +20,7 @@ import (
 type bgpSite struct {
 	*site
 	routers []*router
+	files   string // a folder for copies of the box's files
 }
 
 // router is a peer of weir's: its name on the site is also what weir calls it.
@@ -47,7 +48,7 @@ func newBGPSite(t *testing.T) *bgpSite {
 
 func amongRouters(t *testing.T, box *site) *bgpSite {
 	t.Helper()
-	s := &bgpSite{site: box}
+	s := &bgpSite{site: box, files: t.TempDir()}
 	s.serveAll(t, 8080)
 	for i, kind := range lab.RouterKinds {
 		s.routers = append(s.routers, &router{
@@ -89,16 +90,15 @@ func (s *bgpSite) externals(keys ...string) string {
 }
 
 // side is the router's configuration as weir prints it, with words of it replaced as an operator does. It is printed
-// here, of the box's files: a box takes a tenth of a second to start weir.
+// here, of the box's files: a box takes a tenth of a second to start weir. It names them, so their folder stays.
 func (s *bgpSite) side(t testing.TB, r *router, replace ...string) string {
 	t.Helper()
-	dir := t.TempDir()
 	for _, path := range []string{configFile, passwordFile} {
 		if text, err := s.box.ReadFile(t.Context(), path); err == nil {
-			lab.Must(t, os.WriteFile(filepath.Join(dir, filepath.Base(path)), []byte(text), 0o600))
+			lab.Must(t, os.WriteFile(filepath.Join(s.files, filepath.Base(path)), []byte(text), 0o600))
 		}
 	}
-	text := tool(t, s.weir, "bgp", "router-config", "--vendor", r.name, "--peer", r.name, "--config", filepath.Join(dir, filepath.Base(configFile)))
+	text := tool(t, s.weir, "bgp", "router-config", "--vendor", r.name, "--peer", r.name, "--config", filepath.Join(s.files, filepath.Base(configFile)))
 	replace = append(replace, "ROUTER-ID", r.v4)
 	for i := 0; i < len(replace); i += 2 {
 		if i < len(replace)-2 && !strings.Contains(text, replace[i]) {
@@ -207,7 +207,8 @@ func (r *router) boxSession(ctx context.Context) (lab.Neighbour, error) {
 type neighbor struct {
 	Name, Address, Range                   string
 	ASN                                    uint32
-	State, Down, Authentication            string
+	State, Down, Authentication, Problem   string
+	Families                               []string
 	NotificationSent, NotificationReceived string
 	Received, Advertised, Flaps            int
 	BFD                                    *struct{ State string }

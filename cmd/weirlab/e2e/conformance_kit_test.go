@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -147,8 +148,17 @@ func newKubeKit(t testing.TB, c *conformance, e engine) *kubeKit {
 	k.kit = &kit{t: t, patience: e.patience(), visitor: c.visitor, source: c.source, fault: k.collect}
 	if e.name() != peerMode {
 		k.applied = k.explained
+		k.evidence = k.kernelHas
 	}
 	return k
+}
+
+// kernelHas logs the connections of a target, and what the kernel has to forward to it.
+func (k *kubeKit) kernelHas(network, addr string) {
+	at := netip.MustParseAddrPort(addr).Addr().String()
+	out, err := k.c.box.Run(within(k.t, 10*time.Second), "sh", "-c", `date +%T.%N; conntrack -L -p "$1" -d "$2" 2>&1 | cut -c1-150 | tail -30
+		ipvsadm -Sn 2>&1 | grep -F -- "$2" | head -20; { nft list ruleset; iptables-save; } 2>&1 | grep -F -- "$2" | cut -c1-200 | head -20`, "sh", strings.TrimRight(network, "46"), at)
+	k.t.Logf("the kernel has for %s %s (%v):\n%s", network, addr, err, out.Stdout)
 }
 
 func (k *kubeKit) collect(format string, args ...any) {

@@ -46,6 +46,9 @@ type kit struct {
 	// applied, if not nil, reports whether serves predicts for a visit what its packets have
 	// shown. By then a change is complete, of which the packets may have seen a part.
 	applied func(who client, network, addr, got, want string) bool
+	// evidence, if not nil, logs what the kernel has for a target that gave a wrong answer: the change may be
+	// over when the machine's state is saved.
+	evidence func(network, addr string)
 }
 
 const (
@@ -99,6 +102,9 @@ func (k *kit) wantFrom(v visitor, who client, target, want string, applied func(
 			verdict = runner.WrongAnswer + ": " // slowness does not answer
 		}
 		k.fault("%s%s to %s: %s at first and then %s, want %s", verdict, who, target, got, leak, want)
+		if k.evidence != nil && verdict != "" {
+			k.evidence(network, addr)
+		}
 	}
 }
 

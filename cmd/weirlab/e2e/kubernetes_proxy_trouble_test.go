@@ -32,6 +32,7 @@ type apiProxy struct {
 	down    atomic.Bool  // no server is reached
 
 	mu      sync.Mutex
+	instead http.Handler // answers in the place of the servers
 	conns   []net.Conn
 	byTurns bool
 	turn    int
@@ -100,6 +101,13 @@ func (p *apiProxy) takeTurns() {
 	p.byTurns, p.turn = true, len(p.servers)-2
 }
 
+// replace has another handler answer from now on, or the servers.
+func (p *apiProxy) replace(h http.Handler) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.instead = h
+}
+
 // opened counts the connections so far.
 func (p *apiProxy) opened() int {
 	p.mu.Lock()
@@ -138,6 +146,13 @@ func (p *apiProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if p.down.Load() {
 		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	p.mu.Lock()
+	instead := p.instead
+	p.mu.Unlock()
+	if instead != nil {
+		instead.ServeHTTP(w, r)
 		return
 	}
 	n, _ := r.Context().Value(turnKey{}).(int)

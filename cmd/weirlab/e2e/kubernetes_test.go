@@ -29,6 +29,7 @@ func TestClusters(t *testing.T) {
 		{"modes", clusterModes},
 		{"permitted ranges", clusterPermits},
 		{"no IPVS", clusterWithoutIPVS},
+		{"garbage", clusterGarbage},
 		{"two states behind a balancer", clusterTwoStates},
 	})
 }

@@ -21,6 +21,7 @@ func TestAddresses(t *testing.T) {
 		{"a reserved address", reservedAddress},
 		{"two API servers, one pool", twoServersOnePool},
 		{"two boxes, and the writer is killed", twoWriters},
+		{"an API server lies about age", lyingServer},
 		{"home is away", leaseClusterUnreachable},
 	})
 }

@@ -108,8 +108,13 @@ func (k *keeper) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // namespaceOf opens the network namespace of a process that the keeper's agent started.
-func (k *keeper) namespaceOf(pid int) (*os.File, error) {
-	return os.Open(fmt.Sprintf("/proc/%d/root/proc/%d/ns/net", k.cmd.Process.Pid, pid))
+func (k *keeper) namespaceOf(pid int) (*os.File, error) { return os.Open(k.procOf(pid) + "/ns/net") }
+
+// rootOf is where this process finds the files that such a process has.
+func (k *keeper) rootOf(pid int) string { return k.procOf(pid) + "/root" }
+
+func (k *keeper) procOf(pid int) string {
+	return fmt.Sprintf("/proc/%d/root/proc/%d", k.cmd.Process.Pid, pid)
 }
 
 // stop ends the keeper and waits until the kernel has ended all that lives in it.

@@ -246,10 +246,12 @@ func (r *Router) paths(ctx context.Context, prefix netip.Prefix) ([]Path, error)
 // routerBeat is how often a starting router is asked whether it answers.
 const routerBeat = 20 * time.Millisecond
 
-// answers waits until a command that asks the router succeeds.
-func (r *Router) answers(ctx context.Context, args ...string) error {
-	return ready(ctx, r.procs[len(r.procs)-1], routerBeat, func(ctx context.Context) error {
-		_, err := r.m.Run(ctx, args...)
-		return err
-	})
+// answers waits until the router, or its daemon that was started last, answers a question.
+func (r *Router) answers(ctx context.Context, ask func(context.Context) error) error {
+	return ready(ctx, r.procs[len(r.procs)-1], routerBeat, ask)
+}
+
+// command asks by a program.
+func (r *Router) command(args ...string) func(context.Context) error {
+	return func(ctx context.Context) error { _, err := r.m.Run(ctx, args...); return err }
 }

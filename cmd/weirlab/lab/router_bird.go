@@ -29,7 +29,7 @@ func (b bird) start(ctx context.Context, r *Router) error {
 	if _, err := r.launch("bird", "-f", "-c", birdConfig); err != nil {
 		return err
 	}
-	return r.answers(ctx, "birdc", "show", "status")
+	return r.answers(ctx, r.command("birdc", "show", "status"))
 }
 
 func (b bird) load(ctx context.Context, r *Router, config string) (string, error) {

@@ -1,14 +1,18 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
+	"path/filepath"
 	"strings"
 )
 
-// frr is FRR, asked with vtysh, in JSON.
+// frr is FRR, asked as vtysh does, in JSON.
 type frr struct{}
 
 const (
@@ -32,7 +36,7 @@ func (f frr) start(ctx context.Context, r *Router) error {
 		if _, err := r.launch(frrPrograms+daemon, "--log", "stdout", "--log-level", "informational"); err != nil {
 			return err
 		}
-		if err := r.answers(ctx, "vtysh", "-d", daemon, "-c", "show version"); err != nil {
+		if err := r.answers(ctx, func(ctx context.Context) error { _, err := f.vty(ctx, r.m, daemon, "show version"); return err }); err != nil {
 			return err
 		}
 	}
@@ -56,31 +60,50 @@ func (frr) vtysh(ctx context.Context, r *Router, args ...string) error {
 	return err
 }
 
-// ask has vtysh answer in JSON.
+// ask has bgpd answer in JSON.
 func (f frr) ask(ctx context.Context, m *Machine, command string, answer any) error {
-	return f.askAll(ctx, m, []string{command}, answer)
-}
-
-// askAll asks several questions of one vtysh: each start of it takes a tenth of a second of a processor.
-func (frr) askAll(ctx context.Context, m *Machine, commands []string, answers ...any) error {
-	args := []string{"vtysh"}
-	for _, c := range commands {
-		args = append(args, "-c", c+" json")
-	}
-	out, err := m.Run(ctx, args...)
+	out, err := f.vty(ctx, m, "bgpd", command+" json")
 	if err != nil {
 		return err
 	}
-	in := json.NewDecoder(strings.NewReader(out.Stdout))
-	for i, answer := range answers {
-		if err := in.Decode(answer); err != nil {
-			return fmt.Errorf("%s: %w: %s", commands[i], err, lastWords(out))
-		}
-	}
-	if in.More() {
-		return fmt.Errorf("%s: more than %d answers: %s", strings.Join(commands, ", "), len(answers), lastWords(out))
+	if err := json.Unmarshal(out, answer); err != nil {
+		return fmt.Errorf("%s: %w: %s", command, err, lastWords(Output{Stdout: string(out)}))
 	}
 	return nil
+}
+
+// vty asks a daemon by the socket that is made for vtysh, each start of which takes a tenth of a second of a
+// processor. A command ends with a zero. The answer ends with three and with a byte of its own, which is 0 for
+// success (FRR, lib/vty.c and lib/command.h).
+func (frr) vty(ctx context.Context, m *Machine, daemon, command string) ([]byte, error) {
+	on, err := boot{m}.on()
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", filepath.Join(m.lab.keeper.rootOf(on.kernel.Pid()), "run", "frr", daemon+".vty"))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := conn.Write(append([]byte(command), 0)); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", daemon, command, err)
+	}
+	in := bufio.NewReader(conn)
+	out, err := in.ReadBytes(0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", daemon, command, err)
+	}
+	out = out[:len(out)-1]
+	var end [3]byte
+	if _, err := io.ReadFull(in, end[:]); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", daemon, command, err)
+	}
+	if end != [3]byte{} {
+		return nil, fmt.Errorf("%s: %s: it ends with %d: %s", daemon, command, end, lastWords(Output{Stdout: string(out)}))
+	}
+	return out, nil
 }
 
 // frrNeighbour is one entry of "show bgp neighbors".
@@ -132,11 +155,11 @@ func (f frr) paths(ctx context.Context, m *Machine, prefix netip.Prefix) ([]Path
 		return f.pathsTo(ctx, m, prefix)
 	}
 	var all []Path
-	var tables [2]struct{ Routes map[netip.Prefix][]frrBrief }
-	if err := f.askAll(ctx, m, []string{"show bgp ipv4 unicast", "show bgp ipv6 unicast"}, &tables[0], &tables[1]); err != nil {
-		return nil, err
-	}
-	for _, table := range tables {
+	for _, family := range []string{"ipv4", "ipv6"} {
+		var table struct{ Routes map[netip.Prefix][]frrBrief }
+		if err := f.ask(ctx, m, "show bgp "+family+" unicast", &table); err != nil {
+			return nil, err
+		}
 		for prefix, paths := range table.Routes {
 			for _, p := range paths {
 				if from, err := netip.ParseAddr(p.PeerID); err == nil { // else it is the router's own

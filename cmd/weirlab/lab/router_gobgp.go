@@ -25,7 +25,7 @@ func (g gobgp) start(ctx context.Context, r *Router) error {
 	if _, err := r.launch("gobgpd", "-f", gobgpConfig, "--log-plain", "--pprof-disable", "--api-hosts", "127.0.0.1:50051"); err != nil {
 		return err
 	}
-	return r.answers(ctx, "gobgp", "-j", "global")
+	return r.answers(ctx, r.command("gobgp", "-j", "global"))
 }
 
 // load: gobgpd reads its file again on SIGHUP, and does not report when it has.

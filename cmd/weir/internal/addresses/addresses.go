@@ -124,7 +124,7 @@ func (p *Pools) Next() time.Time {
 	if p.last.changes == p.changes {
 		return time.Time{}
 	}
-	if last := p.last.Addresses; last != nil && last.Writer.Error != "" {
+	if last := p.last.Addresses; last != nil && last.Writer.Error != "" && !last.Writer.Self {
 		return p.last.asked.Add(errorInterval)
 	}
 	return p.last.asked.Add(askInterval)

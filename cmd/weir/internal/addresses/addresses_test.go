@@ -198,6 +198,7 @@ func TestPoolsAreShown(t *testing.T) {
 			{Service: shop("d"), Notes: []ipam.Note{{Service: shop("d"), Addr: addr("198.51.100.1"), Reason: ipam.OutsidePool, Text: "no pool has it"}}},
 			{Service: shop("e"), Pending: ipam.Pending{Reason: ipam.PoolExhausted, Pool: "public", Rule: "pool public is full"}},
 		},
+		IgnoredNodes: map[string]k8ssync.IgnoredNodes{"trial": {Count: 1, First: []netip.Addr{addr("192.0.2.8")}}, "prod": {}, "test": {Count: 9, First: []netip.Addr{addr("192.0.2.7")}}},
 	}
 	want := status.Pools{
 		Pools: []status.Pool{{
@@ -212,6 +213,9 @@ func TestPoolsAreShown(t *testing.T) {
 		},
 		Pending: []status.Pending{{Service: "prod/shop/e", Reason: "pool-exhausted", Text: "pool public is full"}},
 		Writer:  status.Writer{Cluster: "prod", Holder: "box1_a", Self: true, Since: drainTime},
+		IgnoredNodes: []status.IgnoredNodes{
+			{Cluster: "test", Count: 9, Addresses: []string{"192.0.2.7"}}, {Cluster: "trial", Count: 1, Addresses: []string{"192.0.2.8"}},
+		},
 	}
 	if diff := cmp.Diff(want, poolsDoc(cfg, s)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

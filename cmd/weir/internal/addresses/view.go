@@ -2,6 +2,7 @@ package addresses
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -84,7 +85,7 @@ func (v View) Explain(addr netip.Addr) *explain.Assigned {
 func poolsDoc(cfg k8ssync.ProviderConfig, s k8ssync.ProviderStatus) status.Pools {
 	doc := status.Pools{
 		Pools: []status.Pool{}, Addresses: []status.PoolAddress{}, Pending: []status.Pending{},
-		Writer: writerDoc(s),
+		Writer: writerDoc(s), IgnoredNodes: ignoredDoc(s),
 	}
 	for _, u := range s.Usage.Pools {
 		doc.Pools = append(doc.Pools, poolDoc(cfg, u))
@@ -183,11 +184,27 @@ func writerDoc(s k8ssync.ProviderStatus) status.Writer {
 	return out
 }
 
+// ignoredDoc returns the clusters with ignored addresses of Nodes, by name.
+func ignoredDoc(s k8ssync.ProviderStatus) (out []status.IgnoredNodes) {
+	for _, name := range slices.Sorted(maps.Keys(s.IgnoredNodes)) {
+		x := s.IgnoredNodes[name]
+		if x.Count == 0 {
+			continue
+		}
+		doc := status.IgnoredNodes{Cluster: name, Count: x.Count, Addresses: []string{}}
+		for _, a := range x.First {
+			doc.Addresses = append(doc.Addresses, a.String())
+		}
+		out = append(out, doc)
+	}
+	return out
+}
+
 // summaryDoc returns the use of all pools together.
 func summaryDoc(s k8ssync.ProviderStatus) *status.Addresses {
 	doc := &status.Addresses{
 		Pools: len(s.Usage.Pools), Pending: pendingDoc(s.Usage.Pending),
-		OutsidePool: s.Usage.OutsidePool, Writer: writerDoc(s),
+		OutsidePool: s.Usage.OutsidePool, Writer: writerDoc(s), IgnoredNodes: ignoredDoc(s),
 	}
 	for _, u := range s.Usage.Pools {
 		doc.Used += u.Used

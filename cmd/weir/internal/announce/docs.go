@@ -39,14 +39,16 @@ func neighbor(p bgp.PeerStatus) routing.Neighbor {
 	return out
 }
 
+// families returns the families of a session: none, if its router has none of weir's.
 func families(f advertise.Families) []string {
-	switch {
-	case f.IPv4 && !f.IPv6:
-		return []string{lb.IPv4.String()}
-	case f.IPv6 && !f.IPv4:
-		return []string{lb.IPv6.String()}
+	out := []string{}
+	if f.IPv4 {
+		out = append(out, lb.IPv4.String())
 	}
-	return []string{lb.IPv4.String(), lb.IPv6.String()}
+	if f.IPv6 {
+		out = append(out, lb.IPv6.String())
+	}
+	return out
 }
 
 func addrText(a netip.Addr) string {

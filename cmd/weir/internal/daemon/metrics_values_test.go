@@ -194,6 +194,7 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 		}},
 		{"addresses", givesAddresses, []sample{
 			{`weir_pool_size{pool="public"}`, absentSample, 16}, {"weir_addresses_outside_pool", absentSample, 2}, {"weir_address_writer", absentSample, 1},
+			{`weir_node_addresses_ignored{cluster="prod"}`, absentSample, 5},
 			{"weir_address_writer_transitions_total", absentSample, 1}, {"weir_address_status_writes_total", absentSample, 2},
 			{"weir_address_errors_total", absentSample, 3}, {"weir_addresses_assigned_total", absentSample, 4},
 			{"weir_addresses_released_total", absentSample, 5}, {"weir_address_conflicts_total", absentSample, 6},
@@ -302,6 +303,7 @@ func givesAddresses(t *testing.T, g *gauged) {
 	s := &g.giver.status
 	s.Usage = ipam.New(ipam.Config{Pools: []ipam.Pool{{Name: "public", Ranges: []ipam.Range{r}}}}).Usage()
 	s.Usage.OutsidePool = 2
+	s.IgnoredNodes = map[string]k8ssync.IgnoredNodes{"prod": {Count: 5}}
 	s.Writing = true
 	s.Counters = k8ssync.ProviderCounters{Transitions: 1, StatusWrites: 2, Errors: 3, Assigned: 4, Released: 5, Conflicts: 6}
 	g.giver.took = []time.Duration{500 * time.Millisecond, 250 * time.Millisecond}

@@ -8,6 +8,7 @@ var (
 	descPoolSize    = desc("pool_size", "Addresses of a pool.", "pool")
 	descPoolUse     = desc("pool_addresses", "Addresses of a pool by state: used, retained, reserved, foreign, avoided or free.", "pool", "state")
 	descOutsidePool = desc("addresses_outside_pool", "Assigned addresses that the pools no longer permit.")
+	descIgnored     = desc("node_addresses_ignored", "Addresses of a cluster's Nodes in pools for other clusters, which count as free.", "cluster")
 	descWaiting     = desc("addresses_pending", "Services that wait for an address.", "reason")
 	descWriter      = desc("address_writer", "1 while this box assigns addresses.")
 	descTransitions = desc("address_writer_transitions_total", "Times that this box became the writer, or ceased to be it.")
@@ -34,6 +35,9 @@ func (x Sample) addresses(out chan<- prometheus.Metric) {
 		}
 	}
 	gauge(out, descOutsidePool, float64(s.Usage.OutsidePool))
+	for name, x := range s.IgnoredNodes {
+		gauge(out, descIgnored, float64(x.Count), name)
+	}
 	for reason, n := range s.Usage.Pending {
 		gauge(out, descWaiting, float64(n), string(reason))
 	}

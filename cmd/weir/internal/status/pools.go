@@ -22,6 +22,8 @@ type Pools struct {
 	// Pending are the Services that wait for an address.
 	Pending []Pending `json:"pending"`
 	Writer  Writer    `json:"writer"` // the box that assigns addresses
+	// IgnoredNodes are the addresses of Nodes that count as free, by cluster.
+	IgnoredNodes []IgnoredNodes `json:"ignored_nodes,omitempty"`
 }
 
 // Pool is one pool and its use.
@@ -122,6 +124,28 @@ type Addresses struct {
 	Pending     map[string]int `json:"pending"`
 	OutsidePool int            `json:"outside_pool"`
 	Writer      Writer         `json:"writer"` // the box that assigns addresses
+	// IgnoredNodes: see Pools.
+	IgnoredNodes []IgnoredNodes `json:"ignored_nodes,omitempty"`
+}
+
+// IgnoredNodes are the addresses of a cluster's Nodes in pools for other clusters.
+type IgnoredNodes struct {
+	Cluster   string   `json:"cluster"`
+	Count     int      `json:"count"`     // number of all of them
+	Addresses []string `json:"addresses"` // the first three
+}
+
+// ignoredLine returns one line about the ignored addresses of Nodes.
+func ignoredLine(ignored []IgnoredNodes) string {
+	var by []string
+	for _, x := range ignored {
+		line := fmt.Sprintf("%d of cluster %s (%s", x.Count, x.Cluster, strings.Join(x.Addresses, ", "))
+		if x.Count > len(x.Addresses) {
+			line += ", ..."
+		}
+		by = append(by, line+")")
+	}
+	return "addresses of Nodes in pools for other clusters, which count as free: " + strings.Join(by, ", ")
 }
 
 // line returns a summary in one line.
@@ -166,6 +190,9 @@ func (p Pools) Table(w io.Writer, now time.Time) {
 	fmt.Fprintln(w, p.Writer.line(now))
 	p.outside(w)
 	writePending(w, p.Pending)
+	if len(p.IgnoredNodes) > 0 {
+		fmt.Fprintf(w, "\nIgnored: %s\n", ignoredLine(p.IgnoredNodes))
+	}
 }
 
 func (x Writer) line(now time.Time) string {

@@ -17,6 +17,9 @@ var pools = Pools{
 	},
 	Pending: []Pending{{"prod/shop/db", "pool-exhausted", "pool internal is full; pool public has 238 free addresses, but is not for namespace shop"}},
 	Writer:  Writer{Cluster: "prod", Holder: "box1_1a2b3c4d", Self: true, Since: ago(3 * time.Hour)},
+	IgnoredNodes: []IgnoredNodes{
+		{Cluster: "test", Count: 130, Addresses: []string{"192.0.2.7", "192.0.2.8", "192.0.2.9"}}, {Cluster: "trial", Count: 1, Addresses: []string{"192.0.2.7"}},
+	},
 }
 
 var drainedBox = Drained{
@@ -33,7 +36,7 @@ func TestProviderTables(t *testing.T) {
 		ASN: 64500, Up: []string{"tor1"}, Down: []DownPeer{{"tor2", "Active", ago(62 * time.Second), "connection refused"}},
 		Announced: 12, Standby: 5, MinAnnounced: 1, Withheld: map[string]int{"no-backend": 2, "reannounce-delay": 1},
 	}
-	provider.Addresses = &Addresses{Pools: 2, Used: 12, Retained: 1, Free: 238, Pending: map[string]int{"pool-exhausted": 1}, OutsidePool: 1, Writer: pools.Writer}
+	provider.Addresses = &Addresses{Pools: 2, Used: 12, Retained: 1, Free: 238, Pending: map[string]int{"pool-exhausted": 1}, OutsidePool: 1, Writer: pools.Writer, IgnoredNodes: pools.IgnoredNodes[:1]}
 	provider.Drained = &drainedBox
 	provider.Judge(now)
 	for _, tt := range []struct {
@@ -53,6 +56,8 @@ Outside pool (1), addresses retained:
 
 Pending (1):
   prod/shop/db  pool-exhausted  pool internal is full; pool public has 238 free addresses, but is not for namespace shop
+
+Ignored: addresses of Nodes in pools for other clusters, which count as free: 130 of cluster test (192.0.2.7, 192.0.2.8, 192.0.2.9, ...), 1 of cluster trial (192.0.2.7)
 `},
 		{"no pools", Pools{}, "\nno addresses are assigned: the configuration has no [[pool]]\n"},
 		{"a pool", pools.Of("public"), `
@@ -81,6 +86,7 @@ Backends:   12 up, 0 down, 0 unknown, 0 draining
 Synced:     3s ago, audited 7s ago, 0 drift repairs since the start
 BGP:        AS 64500, 1 of 2 peers up, 12 VIPs announced (5 on standby), 3 withheld (2 no-backend, 1 reannounce-delay)
 Addresses:  2 pools, 12 used, 1 retained, 238 free; pending: 1 pool-exhausted; assigned by this box
+Ignored:    addresses of Nodes in pools for other clusters, which count as free: 130 of cluster test (192.0.2.7, 192.0.2.8, 192.0.2.9, ...)
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) { checkTable(t, tt.doc, tt.want) })

@@ -168,6 +168,9 @@ func (s Status) facts(now time.Time) []string {
 	}
 	if s.Addresses != nil {
 		fmt.Fprintf(tw, "Addresses:\t%s\n", s.Addresses.line())
+		if len(s.Addresses.IgnoredNodes) > 0 {
+			fmt.Fprintf(tw, "Ignored:\t%s\n", ignoredLine(s.Addresses.IgnoredNodes))
+		}
 	}
 	tw.Flush()
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")

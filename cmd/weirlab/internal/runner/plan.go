@@ -71,7 +71,7 @@ type machine struct {
 // processor: with 1.2 eight tests at a time came of it, and with 0.9 waits of some seconds for FRR or for a neighbour
 // failed in one run of four. Busy tests that run niced beside these were tried: they took what others need, and all
 // took twice the time of a processor.
-const fullLoad = 0.8
+const fullLoad = 0.85
 
 func (r room) with(t Test) room    { return room{r.tests + 1, r.places + t.cores(), r.load + t.load()} }
 func (r room) without(t Test) room { return room{r.tests - 1, r.places - t.cores(), r.load - t.load()} }

@@ -42,7 +42,7 @@ func TestNextFits(t *testing.T) {
 		{"three boxes run", room{3, 3, 0.6}, 1},
 		{"three boxes run, one is busy", room{3, 3, 1.2}, 2},
 		{"all places are taken", room{4, 4, 0.4}, -1},
-		{"much is used by many", room{3, 3, 1.5}, -1},
+		{"much is used by many", room{3, 3, 1.6}, -1},
 	} {
 		if got := next(tests, tc.used, two); got != tc.want {
 			t.Errorf("%s: test %d, want %d", tc.name, got, tc.want)
