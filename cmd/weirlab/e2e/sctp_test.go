@@ -28,15 +28,14 @@ func listenSCTP(network, addr string) (net.Listener, error) {
 
 func dialSCTP(ctx context.Context, network, addr string) (net.Conn, error) {
 	f, err := socketSCTP(network, addr, func(fd int, to unix.Sockaddr) error {
-		if limit, ok := ctx.Deadline(); ok {
-			wait := unix.NsecToTimeval(max(time.Until(limit), time.Millisecond).Nanoseconds())
-			if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil {
-				return err
-			}
+		// A signal of Go's scheduler interrupts a connect that blocks (EINTR), and
+		// none that doesn't.
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return err
 		}
 		err := unix.Connect(fd, to)
-		if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EAGAIN) {
-			return os.ErrDeadlineExceeded
+		if errors.Is(err, unix.EINPROGRESS) {
+			return connectedSCTP(ctx, fd)
 		}
 		return err
 	})
@@ -45,6 +44,34 @@ func dialSCTP(ctx context.Context, network, addr string) (net.Conn, error) {
 	}
 	defer func() { _ = f.Close() }()
 	return net.FileConn(f)
+}
+
+// connectedSCTP waits for the end of a connect that did not block, and returns its
+// error.
+func connectedSCTP(ctx context.Context, fd int) error {
+	limit, ok := ctx.Deadline()
+	if !ok {
+		limit = time.Now().Add(time.Minute)
+	}
+	for {
+		left := time.Until(limit)
+		if left <= 0 {
+			return os.ErrDeadlineExceeded
+		}
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(poll, int(left.Milliseconds())+1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if n > 0 {
+			break
+		}
+	}
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil || code == 0 {
+		return err
+	}
+	return unix.Errno(code)
 }
 
 func socketSCTP(network, addr string, use func(int, unix.Sockaddr) error) (*os.File, error) {
