@@ -13,54 +13,60 @@ import (
 // pass is one application of Ops to the kernel.
 type pass struct {
 	*model
-	kernel   Kernel
-	device   string
-	portion  int
-	progress func(done, total int)
-	marks    *marks
-	drains   *drains
-	routes   *routes
-	failed   *failures
+	kernel Kernel
+	opts   *Options
+	marks  *marks
+	drains *drains
+	routes *routes
+	failed *failures
+	later  *postponed
 
 	now       time.Time
 	report    *Report
-	broken    map[Frontend]bool     // frontends with a failed Op in this pass
+	broken    map[Frontend]bool     // frontends with a failed or postponed Op in this pass
 	liveCount map[Frontend]int      // real servers with a weight, of broken ones
 	present   Frontend              // the frontend of the last RealServer of this step with all it needs
 	written   map[Frontend]struct{} // frontends with an applied Op
 }
 
 func newPass(r *Reconciler, now time.Time, rep *Report) *pass {
-	return &pass{
-		model: r.model, kernel: r.kernel, device: r.opts.Base.Device, portion: r.opts.Portion, progress: r.opts.Progress,
-		marks: &r.marks, drains: &r.drains, routes: &r.routes, failed: &r.failed,
+	p := &pass{
+		model: r.model, kernel: r.kernel, opts: &r.opts,
+		marks: &r.marks, drains: &r.drains, routes: &r.routes, failed: &r.failed, later: &r.later,
 		now: now, report: rep,
 		broken: map[Frontend]bool{}, liveCount: map[Frontend]int{}, written: map[Frontend]struct{}{},
 	}
+	for f := range r.later.frontends {
+		p.broken[f] = true
+	}
+	return p
 }
 
 // apply applies ops step by step and records the results in have.
 func (p *pass) apply(ctx context.Context, ops []Op) {
 	p.report.Ops = slices.Grow(p.report.Ops, len(ops))
 	total := len(ops)
-	portion := cmp.Or(p.portion, math.MaxInt)
+	portion := cmp.Or(p.opts.Portion, math.MaxInt)
 	for len(ops) > 0 {
 		n := p.inPortion(ops, portion)
 		p.present = Frontend{}
 		ready := make([]Op, 0, n)
 		for _, op := range ops[:n] {
-			if err := p.blocked(op); err != nil {
+			switch err := p.blocked(op); {
+			case err == nil:
+				ready = append(ready, op)
+			case p.later.causes(err):
+				p.later.ids[op.Object.ID()] = struct{}{}
+			default:
 				p.fail(op, err)
-				continue
 			}
-			ready = append(ready, op)
 		}
 		if len(ready) > 0 {
 			p.applyStep(ctx, ready)
 		}
 		ops = ops[n:]
-		if p.progress != nil && total > portion {
-			p.progress(total-len(ops), total)
+		if p.opts.Progress != nil && total > portion {
+			p.opts.Progress(total-len(ops), total)
 		}
 	}
 	for f := range p.written {

@@ -21,6 +21,9 @@ func (w waiting) Error() string {
 
 func (w waiting) Unwrap() error { return errWaits }
 
+// errReplacement is the error of an Op that would leave a frontend without a backend.
+var errReplacement = fmt.Errorf("%w a backend to replace it", errWaits)
+
 // blocked returns why op must not be applied now: a lower object is missing, an upper one is
 // still there, or it would remove the last working backend of a frontend after the replacement
 // has failed.
@@ -99,7 +102,7 @@ func (p *pass) blockedByBackends(op Op) error {
 			op.step == stepStopMasquerade && p.broken[f]
 	}
 	if alone {
-		return fmt.Errorf("%w a backend to replace it", errWaits)
+		return errReplacement
 	}
 	return nil
 }
@@ -204,7 +207,7 @@ func (p *pass) related(o Object, in role) []Object {
 		}
 		return []Object{Rules{Family: FamilyOf(f.Addr)}}
 	case roleDevice:
-		return []Object{Device{p.device}}
+		return []Object{Device{p.opts.Base.Device}}
 	case roleGuard:
 		return []Object{guardOf(o.(Address).Addr)}
 	case roleAddress:

@@ -21,7 +21,7 @@
 //	plan.go, base.go, set.go, marks.go, forward.go     the objects of a Service, and of all
 //	object.go, virtual.go, table*.go, state.go, claims.go, ownerplan.go, compact.go    objects in tables
 //	diff.go, order.go, role.go, depend.go              operations and their order
-//	reconcile.go, model.go, apply.go, failures.go, audit.go, expect.go     passes, errors, audits
+//	reconcile.go, options.go, model.go, apply.go, postpone.go, failures.go, audit.go, expect.go    passes, errors, audits
 //	adopt.go, takeover.go, orphans.go, readback.go     objects of others and of an earlier run
 //	drain*.go, survive.go              drains of backends, and connections without the box
 //	route.go                           VIPs to announce

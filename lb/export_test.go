@@ -13,7 +13,7 @@ import (
 type Gen = gen
 
 // NewGen returns a generator. Its output depends on seed only.
-func NewGen(seed uint64) *Gen { return &gen{rand.New(rand.NewPCG(seed, 1))} }
+func NewGen(seed uint64) *Gen { return &gen{rand.New(rand.NewPCG(seed, 1)), 0} }
 
 // Services returns random Services.
 func (g *gen) Services() []Service { return g.services() }

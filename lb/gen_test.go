@@ -22,13 +22,16 @@ func seeds(t *testing.T, n uint64, f func(t *testing.T, g *gen)) {
 	for seed := range histories.Times(n) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
-			f(t, &gen{rand.New(rand.NewPCG(seed, 1))})
+			f(t, &gen{rand.New(rand.NewPCG(seed, 1)), int(seed % 4)})
 		})
 	}
 }
 
 // gen makes random things out of a space so small that they often clash.
-type gen struct{ *rand.Rand }
+type gen struct {
+	*rand.Rand
+	perPass int // see Options
+}
 
 func (g *gen) chance(percent int) bool { return g.IntN(100) < percent }
 
@@ -235,7 +238,7 @@ func (g *gen) health(services []Service) map[ServiceID]Health {
 }
 
 func (g *gen) options() Options {
-	o := Options{Base: base, Drain: time.Minute}
+	o := Options{Base: base, Drain: time.Minute, PerPass: g.perPass}
 	if g.chance(30) {
 		o.Pools = []PoolRoute{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Src: netip.MustParseAddr("10.9.9.1")}}
 	}

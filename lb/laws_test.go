@@ -28,7 +28,7 @@ var (
 )
 
 // mustSync counts the connections of what drains, as the daemon does between two passes,
-// and syncs.
+// and syncs until nothing is postponed.
 func mustSync(t *testing.T, r *Reconciler, now time.Time) Report {
 	t.Helper()
 	countDrains(r, now)
@@ -37,6 +37,17 @@ func mustSync(t *testing.T, r *Reconciler, now time.Time) Report {
 		t.Fatalf("sync: %v", err)
 	}
 	r.consistent(t)
+	for n := 0; rep.Postponed > 0; n++ {
+		if n > 1000 {
+			t.Fatalf("%d Ops stay postponed", rep.Postponed)
+		}
+		more, err := r.Sync(context.Background(), now)
+		must(t, err)
+		r.consistent(t)
+		more.Ops, more.Errors = slices.Concat(rep.Ops, more.Ops), slices.Concat(rep.Errors, more.Errors)
+		more.Failed += rep.Failed
+		rep = more
+	}
 	return rep
 }
 

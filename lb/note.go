@@ -182,13 +182,19 @@ func (r *Reconciler) Notes() []Note {
 }
 
 // Unfinished returns the Services that the kernel does not serve as their source has them, and
-// the reason: Failed if the kernel refused an object of theirs, or one that theirs wait for;
+// the reason: Failed if the kernel refused an object of theirs, or one that theirs wait for, or if
+// real servers of theirs are postponed;
 // Guarded if a guard withholds something.
 func (r *Reconciler) Unfinished() map[ServiceID]Reason {
 	out := map[ServiceID]Reason{}
 	owners := r.failed.owners(r.want)
 	for id := range r.failed.of {
 		for _, s := range r.marks.servicesOf(id, owners(id)) {
+			out[s] = Failed
+		}
+	}
+	for f := range r.later.frontends {
+		for _, s := range r.marks.servicesOf(VirtualServer{Frontend: f}, nil) {
 			out[s] = Failed
 		}
 	}

@@ -8,37 +8,6 @@ import (
 	"time"
 )
 
-// Options are the options of a Reconciler. Configure changes them later.
-type Options struct {
-	// Base is the objects that weir needs beside the Services.
-	Base Base
-	// RulesVersion changes with the configuration of Rules. The kernel serves with the earlier
-	// ones until a Sync has written them.
-	RulesVersion uint64
-	// Exclude, Pools, NodePortNets: see Facts.
-	Exclude      []netip.Prefix
-	Pools        []PoolRoute
-	NodePortNets []netip.Prefix
-	// WithoutIPVS: see Facts.
-	WithoutIPVS bool
-	// Drain is for real servers that are found unwanted at the start, and that have no known
-	// Service.
-	Drain time.Duration
-	// Guards limit the deletions of sources, by their names.
-	Guards map[string]GuardOptions
-	// Leaving, if set, is called before Ops after which no backend answers at some addresses,
-	// sorted, that Routes reported as served: routers should know first.
-	Leaving func([]netip.Addr)
-	// Portion limits the number of Ops of one call of the kernel; 0 is no limit. Progress, if
-	// set, is called after each portion of a pass that takes several, with the number of Ops
-	// that were applied, failed or wait for another one.
-	Portion  int
-	Progress func(done, total int)
-	// Planned, if set, is called after each Service that a pass has planned: tens of
-	// thousands take seconds.
-	Planned func()
-}
-
 // Reconciler brings a kernel to the wanted state of the Services, and keeps it there. It is not
 // safe for concurrent use: one goroutine owns it. It has no clock; now is always an argument.
 type Reconciler struct {
@@ -51,6 +20,7 @@ type Reconciler struct {
 	planned      Table  // of the Service that is being planned
 
 	failed  failures
+	later   postponed
 	marks   marks
 	drains  drains
 	orphans orphans
@@ -68,6 +38,8 @@ type Report struct {
 	// Failed is the number of Ops that failed, or waited for a failed one. Later Syncs retry
 	// them.
 	Failed int
+	// Postponed is the number of Ops that the next Sync applies, because of Options.PerPass.
+	Postponed int
 	// Errors has the error of each Op that failed by itself, for the first time or with another
 	// error than the last time.
 	Errors []error
@@ -94,25 +66,6 @@ func NewReconciler(k Kernel, opts Options, sources ...string) *Reconciler {
 	m.facts = Facts{Taken: map[Frontend]ServiceID{}, Marks: r.marks.of, claims: m.catalog.claims, vips: m.catalog.vips}
 	r.Configure(opts)
 	return r
-}
-
-// Configure changes the options. The next Sync applies the difference.
-func (r *Reconciler) Configure(opts Options) {
-	if opts.RulesVersion != r.opts.RulesVersion {
-		r.have.outdate(r.touched)
-	}
-	r.opts, r.drains.defaultTime, r.facts.WithoutIPVS = opts, opts.Drain, opts.WithoutIPVS
-	r.guards.configure(opts.Guards)
-	r.want.Replace(Owner{}, opts.Base.Objects(), r.touched)
-	if slices.Equal(r.facts.Exclude, opts.Exclude) && slices.Equal(r.facts.Pools, opts.Pools) &&
-		slices.Equal(r.facts.NodePortNets, opts.NodePortNets) {
-		return
-	}
-	r.facts.Exclude, r.facts.Pools, r.facts.NodePortNets = opts.Exclude, opts.Pools, opts.NodePortNets
-	r.drains.dropLocal()
-	for id := range r.catalog.services {
-		r.dirty[id] = struct{}{}
-	}
 }
 
 // Update applies a change of a source at the next Sync, within the limits of the source's
@@ -216,6 +169,9 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	r.drains.poll(now)
 	ops := r.due(now)
 	ops, rep.Deferred = r.orphans.deferDeletes(ops, r.model)
+	if !r.opts.WithoutIPVS {
+		ops = r.later.split(ops, r.opts.PerPass, now)
+	}
 	r.touched = map[Object]struct{}{}
 	r.full = false
 	troubled := len(r.failed.of) > 0
@@ -225,6 +181,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 		}
 	}
 	newPass(r, now, &rep).apply(ctx, ops)
+	rep.Postponed = len(r.later.ids)
 	holding := r.guarding
 	r.guarding = len(r.GuardedSources()) > 0
 	if troubled || len(r.failed.of) > 0 || holding || r.guarding {
@@ -293,7 +250,7 @@ func (r *Reconciler) Pending() int { return len(r.failed.of) }
 
 // Next returns when Sync should be called even if nothing changes; the zero time is never.
 func (r *Reconciler) Next() time.Time {
-	next := earliest(earliest(r.drains.nextPoll, r.failed.next()), r.routes.repair.due)
+	next := earliest(earliest(r.drains.nextPoll, r.failed.next()), earliest(r.routes.repair.due, r.later.next()))
 	for _, g := range r.guards.of {
 		next = earliest(next, g.next())
 	}
@@ -325,6 +282,7 @@ func (r *Reconciler) due(now time.Time) []Op {
 	r.drains.startUnwanted(now)
 	r.drains.updateStale()
 	r.marks.release(r.drains.drainsMark)
+	r.later.touch(r.touched)
 	if r.full {
 		return diff(&r.have.Table, r.want)
 	}

@@ -53,7 +53,7 @@ func TestStepsFollowDependencies(t *testing.T) {
 				}
 			}
 		}
-		p := &pass{model: &model{want: NewState()}, device: "kube-ipvs0", marks: &marks{model: &model{}, byMark: map[uint32]markUse{}}}
+		p := &pass{model: &model{want: NewState()}, opts: &Options{Base: base}, marks: &marks{model: &model{}, byMark: map[uint32]markUse{}}}
 		for _, o := range examples[d.upper] {
 			if d.in && len(p.related(o, d.lower)) == 0 {
 				t.Errorf("%s stands on nothing in role %d", o, d.lower)

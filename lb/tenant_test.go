@@ -174,7 +174,7 @@ func FuzzTenant(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		besideTenant(t, &gen{rand.New(&bytesSource{data, rand.NewPCG(0, 1)})}, 1, 2)
+		besideTenant(t, &gen{rand.New(&bytesSource{data, rand.NewPCG(0, 1)}), 0}, 1, 2)
 	})
 }
 
@@ -182,7 +182,7 @@ func FuzzTenant(f *testing.F) {
 func TestVictimsAreServed(t *testing.T) {
 	served := 0
 	for seed := range uint64(50) {
-		if besideTenant(t, &gen{rand.New(rand.NewPCG(seed, 1))}, 0, 0) > 0 {
+		if besideTenant(t, &gen{rand.New(rand.NewPCG(seed, 1)), 0}, 0, 0) > 0 {
 			served++
 		}
 	}

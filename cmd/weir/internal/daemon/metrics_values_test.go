@@ -20,6 +20,7 @@ import (
 	"weir/cmd/weir/internal/config"
 	"weir/cmd/weir/internal/metrics"
 	"weir/cmd/weir/internal/status"
+	"weir/cmd/weir/internal/supervise"
 	"weir/k8ssync"
 	"weir/k8ssync/ipam"
 	"weir/lb"
@@ -167,6 +168,15 @@ func TestMetricsFollowWhatHappens(t *testing.T) {
 			g.fresh(config.Source, "prod")
 			g.target.rec.Update(lb.Update{Source: config.Source, Synced: true})
 		}, []sample{{"weir_ops_blocked", 0, heldOps}}},
+		{"a service has very many backends", func(_ *testing.T, g *gauged) {
+			g.fresh(config.Source)
+			g.target.rec.Configure(g.target.options(g.target.cfg, g.target.node))
+			large := served(1)
+			for addr := netip.MustParseAddr("10.64.0.1"); len(large.Ports[0].Backends) < supervise.PerPass+7; addr = addr.Next() {
+				large.Ports[0].Backends = append(large.Ports[0].Backends, lb.Backend{Addr: netip.AddrPortFrom(addr, 8080), Weight: 1})
+			}
+			g.target.rec.Update(lb.Update{Source: config.Source, Put: []lb.Service{large}, Synced: true})
+		}, []sample{{"weir_ops_postponed", 0, 7}}},
 		{"netlink", func(_ *testing.T, g *gauged) {
 			n := g.box.target.kernel.Counters()
 			n.IPVS.Sends.Add(2)

@@ -161,7 +161,7 @@ func (p *passes) pass(ctx context.Context, f func(context.Context, time.Time) (l
 	if err != nil && err.Error() != known {
 		p.log.Error("kernel not readable; it stays as it is", "error", err)
 	}
-	p.progress.lastPass, p.progress.waiting = time.Now(), rep.Deferred
+	p.progress.lastPass, p.progress.waiting, p.progress.later = time.Now(), rep.Deferred, rep.Postponed
 	if err == nil {
 		p.target.vips.Set(lb.CheckMarks(p.target.rec))
 		p.counter.Ask(p.target.rec.UncountedDrains(p.progress.lastPass))
@@ -211,6 +211,9 @@ func (p *passes) because(was before, rep lb.Report, now time.Time) string {
 	if p.target.rec.Draining() < was.draining {
 		p.target.causes.Add("drains of backends are over")
 	}
+	if p.progress.later > 0 {
+		p.target.causes.Add("operations were postponed")
+	}
 	if p.target.rec.Pending() < was.pending {
 		p.target.causes.Add("it failed before")
 	}
@@ -244,7 +247,7 @@ func (p *passes) publish() {
 		Rules: p.target.kernel.Backend(p.target.cfg.Kernel.Families[0]).Name(), IPTablesReason: p.target.mode.IPTablesReason, Services: catalog.Len(),
 		VirtualServers: v.counts["virtual_server"], RealServers: v.counts["real_server"],
 		VIPs: catalog.VIPs(), SetMembers: v.counts["member"],
-		LastSync: p.progress.lastPass, LastAudit: p.progress.audits.Last, Pending: p.target.rec.Pending(), Blocked: p.progress.waiting,
+		LastSync: p.progress.lastPass, LastAudit: p.progress.audits.Last, Pending: p.target.rec.Pending(), Blocked: p.progress.waiting, Postponed: p.progress.later,
 		Drift: p.progress.drift, Error: status.ErrorText(p.progress.audits.Err),
 	}
 	s.Clusters, s.Drains, s.Guarded = []status.Cluster{}, []status.Drain{}, kube.GuardedSources(p.sources.guard.Guarded)

@@ -65,6 +65,7 @@ func (g *target) options(cfg *config.Config, n kernelmode.Node) lb.Options {
 	}
 	out.RulesVersion = g.changes.rules
 	out.Base.Unreachable, out.Planned = g.unreachable, g.watchdog.Steps()
+	out.PerPass = supervise.PerPass
 	if g.mode.Use == linux.ModeIPVS { // otherwise each portion is an iptables-restore of its own
 		out.Portion, out.Progress = supervise.Portion, g.watchdog.Progress
 	}

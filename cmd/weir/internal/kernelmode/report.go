@@ -14,7 +14,11 @@ const maxErrorLines = 5
 // LogReport logs what a pass did, why and how long it took.
 func LogReport(log *slog.Logger, rep lb.Report, because string, took time.Duration) {
 	if len(rep.Ops) > 0 {
-		log.Info("applied", "ops", len(rep.Ops), "first", rep.Ops[0].String(), "reason", because, "took", took)
+		line := []any{"ops", len(rep.Ops), "first", rep.Ops[0].String(), "reason", because, "took", took}
+		if rep.Postponed > 0 {
+			line = append(line, "postponed", rep.Postponed)
+		}
+		log.Info("applied", line...)
 	}
 	if log.Enabled(context.Background(), slog.LevelDebug) { // thousands of lines need not even be made
 		for _, op := range rep.Ops {

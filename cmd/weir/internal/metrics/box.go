@@ -14,6 +14,7 @@ var (
 	descServices    = desc("services", "Services, of clusters and static ones.")
 	descObjects     = desc("objects", "weir's objects in the kernel.", "kind")
 	descPending     = desc("ops_pending", "Failed operations that wait for a retry.")
+	descPostponed   = desc("ops_postponed", "Real servers of Services with thousands of new backends that the next passes add.")
 	descBlocked     = desc("ops_blocked", "Deletions that wait for a source to sync.")
 	descDrains      = desc("drains", "Backends that drain.")
 	descNotes       = desc("notes", "Notes on Services, by reason.", "reason")
@@ -36,6 +37,7 @@ func (x Sample) box(out chan<- prometheus.Metric) {
 	}
 	gauge(out, descPending, float64(s.Kernel.Pending))
 	gauge(out, descBlocked, float64(s.Kernel.Blocked))
+	gauge(out, descPostponed, float64(s.Kernel.Postponed))
 	gauge(out, descDrains, float64(len(s.Drains)))
 	if !s.Kernel.LastSync.IsZero() {
 		gauge(out, descLastSync, float64(s.Kernel.LastSync.UnixMilli())/1000)

@@ -98,9 +98,11 @@ type Kernel struct {
 	SetMembers     int       `json:"set_members"`     // over all sets
 	LastSync       time.Time `json:"last_sync"`       // when the kernel last matched the configuration
 	LastAudit      time.Time `json:"last_audit"`      // when the whole kernel was last compared
-	// Pending operations have failed and are retried; Blocked ones wait for a source.
-	Pending int `json:"pending_ops"`
-	Blocked int `json:"blocked_ops"`
+	// Pending operations have failed and are retried; Blocked ones wait for a source; Postponed ones come next, a part at
+	// a time: real servers, of virtual servers that get thousands.
+	Pending   int `json:"pending_ops"`
+	Blocked   int `json:"blocked_ops"`
+	Postponed int `json:"postponed_ops,omitempty"`
 	// Drift counts repaired objects that other programs had changed.
 	Drift uint64 `json:"drift_total"`
 	// Error is the reason why the last reading of the kernel failed.
@@ -298,6 +300,9 @@ func (s Status) Summary() string {
 	}
 	if s.Kernel.Programming != nil {
 		line += "; programming the kernel: " + s.Kernel.Programming.String()
+	}
+	if n := s.Kernel.Postponed; n > 0 {
+		line += "; " + text.Count(n, "operation") + " of large services postponed"
 	}
 	return line
 }

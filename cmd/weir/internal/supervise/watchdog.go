@@ -53,6 +53,10 @@ func (w *Watchdog) Silence(now time.Time) time.Duration {
 // Portion is the number of operations after which a long pass beats: the kernel takes less than a second for them.
 const Portion = 10_000
 
+// PerPass is the number of real servers that one pass adds to one virtual server. The kernel needs 0.2 s for the first ones,
+// and some 4 s once it has 40,000, for which changes of other Services wait.
+const PerPass = 2000
+
 // Progress beats, and records that done of total operations of a pass have been tried.
 func (w *Watchdog) Progress(done, total int) {
 	now := time.Now()
