@@ -10,12 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"weir/cmd/weirlab/internal/agent"
 	"weir/cmd/weirlab/internal/inside"
 )
 
@@ -214,26 +214,13 @@ const remindEvery = 20 * time.Millisecond
 // drivers/net/tun.c) sends the signal for a packet first, and wakes epoll then. A kernel that runs on another processor
 // may poll between the two. It finds nothing, and the packet stays there until the next one comes, for seconds.
 func (m boot) remind(on *power) error {
-	process, err := os.Open(fmt.Sprintf("/proc/%d/root/proc/%d", m.lab.keeper.cmd.Process.Pid, on.kernel.Pid()))
+	// A ticker of this process would cost ten times as much. The signal is ignored by a reboot, until the new kernel has its
+	// handler (os_set_ioignore).
+	const loop = `my ($kernel, $pause) = @ARGV; select undef, undef, undef, $pause while kill "IO", $kernel`
+	command := []string{"perl", "-e", loop, strconv.Itoa(on.kernel.Pid()), strconv.FormatFloat(remindEvery.Seconds(), 'f', -1, 64)}
+	_, err := m.lab.launch(on.ctx, on.ctx, m.lab.keeper.dial, m.name+" reminder", agent.Request{Op: agent.Run, Args: command}, evidence(m).newLog("reminder"))
 	if err != nil {
-		return fmt.Errorf("open the kernel's process: %w", err)
-	}
-	signal := func() error { return unix.PidfdSendSignal(int(process.Fd()), unix.SIGIO, nil, 0) }
-	if err := signal(); err != nil {
 		return fmt.Errorf("signal the kernel: %w", err)
 	}
-	// A reboot ignores the signal until the new kernel has its handler (os_set_ioignore).
-	m.lab.procs.Go(func() {
-		defer process.Close()
-		tick := time.NewTicker(remindEvery)
-		defer tick.Stop()
-		for signal() == nil { // until the process has ended
-			select {
-			case <-on.ctx.Done():
-				return
-			case <-tick.C:
-			}
-		}
-	})
 	return nil
 }
