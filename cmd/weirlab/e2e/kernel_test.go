@@ -55,7 +55,8 @@ func TestLinuxPackageWithoutIPVS(t *testing.T) {
 	t.Parallel()
 	c := choice{run: asRules}
 	if !soaking() {
-		c.skip = "TestWithoutIPVS" // it takes as long as the others; make test runs it with nftables
+		// They take longer than all others together; make test runs them with nftables.
+		c.skip = "TestWithoutIPVS|TestServersAsRulesKeepAffinity|TestModesTakeOverWithoutAGap"
 	}
 	packageInBox(t, "lb/linux", c)
 }
