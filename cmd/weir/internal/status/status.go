@@ -98,8 +98,8 @@ type Kernel struct {
 	SetMembers     int       `json:"set_members"`     // over all sets
 	LastSync       time.Time `json:"last_sync"`       // when the kernel last matched the configuration
 	LastAudit      time.Time `json:"last_audit"`      // when the whole kernel was last compared
-	// Pending operations have failed and are retried; Blocked ones wait for a source; Postponed ones come next, a part at
-	// a time: real servers, of virtual servers that get thousands.
+	// Pending operations have failed and are retried. Blocked ones wait for a source. Postponed ones come next, a part at a
+	// time: real servers, of virtual servers that get thousands.
 	Pending   int `json:"pending_ops"`
 	Blocked   int `json:"blocked_ops"`
 	Postponed int `json:"postponed_ops,omitempty"`
