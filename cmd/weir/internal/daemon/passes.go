@@ -96,6 +96,9 @@ func (p *passes) endAudit(ctx context.Context, f func(context.Context, time.Time
 
 // due returns the time of the next pass if nothing more happens.
 func (p *passes) due() time.Time {
+	if p.progress.later > 0 {
+		return p.progress.lastPass // min_sync_period gathers changes; with it, a large service would take many of them
+	}
 	if !p.progress.since.IsZero() || p.derived.options != p.target.changes.options {
 		return p.progress.floor
 	}

@@ -53,6 +53,22 @@ func TestTwoPassesFollowAtOnce(t *testing.T) {
 	})
 }
 
+// What a pass postponed does not wait for min_sync_period.
+func TestPostponedOperationsFollowAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := fakeBox(t, nil)
+		now := time.Now()
+		b.passes.progress.lastPass, b.passes.progress.floor, b.passes.progress.since = now, now.Add(time.Hour), now
+		if due := b.passes.due(); !due.Equal(now.Add(time.Hour)) {
+			t.Errorf("a change is due at %v", due)
+		}
+		b.passes.progress.later = 1
+		if due := b.passes.due(); !due.Equal(now) {
+			t.Errorf("what was postponed is due at %v", due)
+		}
+	})
+}
+
 // A stream of changes is written in two passes at once, and then in one for each min_sync_period.
 func TestAStreamOfChangesIsWrittenOncePerPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
