@@ -19,11 +19,10 @@ type pass struct {
 	drains *drains
 	routes *routes
 	failed *failures
-	later  *postponed
 
 	now       time.Time
 	report    *Report
-	broken    map[Frontend]bool     // frontends with a failed or postponed Op in this pass
+	broken    map[Frontend]bool     // frontends with a failed Op in this pass, or a failed backend before it
 	liveCount map[Frontend]int      // real servers with a weight, of broken ones
 	present   Frontend              // the frontend of the last RealServer of this step with all it needs
 	written   map[Frontend]struct{} // frontends with an applied Op
@@ -32,12 +31,14 @@ type pass struct {
 func newPass(r *Reconciler, now time.Time, rep *Report) *pass {
 	p := &pass{
 		model: r.model, kernel: r.kernel, opts: &r.opts,
-		marks: &r.marks, drains: &r.drains, routes: &r.routes, failed: &r.failed, later: &r.later,
+		marks: &r.marks, drains: &r.drains, routes: &r.routes, failed: &r.failed,
 		now: now, report: rep,
 		broken: map[Frontend]bool{}, liveCount: map[Frontend]int{}, written: map[Frontend]struct{}{},
 	}
-	for f := range r.later.frontends {
-		p.broken[f] = true
+	for id := range r.failed.of { // without the replacement, what it replaces stays, whichever of the two is due
+		if rs, ok := id.(RealServer); ok && r.awaited(rs) {
+			p.broken[rs.Frontend] = true
+		}
 	}
 	return p
 }
@@ -55,9 +56,7 @@ func (p *pass) apply(ctx context.Context, ops []Op) {
 			switch err := p.blocked(op); {
 			case err == nil:
 				ready = append(ready, op)
-			case p.later.causes(err):
-				p.later.ids[op.Object.ID()] = struct{}{}
-			default:
+			case !p.postpones(op, err):
 				p.fail(op, err)
 			}
 		}

@@ -69,8 +69,7 @@ func (r *Reconciler) consistentKernel(t *testing.T) {
 		_, failed := r.failed.of[id]
 		_, deferred := r.orphans.deferred[id]
 		_, touched := r.touched[id]
-		_, postponed := r.later.ids[id]
-		if !failed && !deferred && !touched && !postponed && !r.full {
+		if !failed && !deferred && !touched && !r.later.has(id) && !r.full {
 			t.Fatalf("no Sync will %s", op)
 		}
 	}

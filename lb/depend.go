@@ -21,8 +21,12 @@ func (w waiting) Error() string {
 
 func (w waiting) Unwrap() error { return errWaits }
 
-// errReplacement is the error of an Op that would leave a frontend without a backend.
-var errReplacement = fmt.Errorf("%w a backend to replace it", errWaits)
+// unreplaced is the errWaits of an Op that would leave a frontend without a backend.
+type unreplaced struct{ Frontend }
+
+func (unreplaced) Error() string { return errWaits.Error() + " a backend to replace it" }
+
+func (unreplaced) Unwrap() error { return errWaits }
 
 // blocked returns why op must not be applied now: a lower object is missing, an upper one is
 // still there, or it would remove the last working backend of a frontend after the replacement
@@ -84,13 +88,15 @@ func mixedIn(t *Table) (first RealServer, found bool) {
 // blockedByBackends returns why op must not be applied after something of its frontend has
 // failed: its clients would have no backend, or one that can't answer them.
 func (p *pass) blockedByBackends(op Op) error {
-	if len(p.broken) == 0 {
+	if len(p.broken)+len(p.later.frontends) == 0 {
 		return nil
 	}
 	var alone bool
+	var of Frontend // that lacks backends
 	switch o := op.Object.(type) {
 	case RealServer:
-		alone = (op.Verb == Delete && op.step != stepDropLocal || op.step == stepReduce || op.step == stepReduceInner) && p.broken[o.Frontend] && p.lastLive(o)
+		of = o.Frontend
+		alone = (op.Verb == Delete && op.step != stepDropLocal || op.step == stepReduce || op.step == stepReduceInner) && p.lacks(of) && p.lastLive(o)
 	case Member:
 		f, _ := o.frontend()
 		to := f // the frontend that its clients reach then
@@ -98,13 +104,22 @@ func (p *pass) blockedByBackends(op Op) error {
 			to = MarkFrontend(o.Family(), o.Mark)
 		}
 		wanted := p.want.Has(VirtualServer{Frontend: to})
-		alone = o.Set.MarksPackets() && p.broken[to] && wanted && p.live(to) == 0 ||
-			op.step == stepStopMasquerade && p.broken[f]
+		of = to
+		alone = o.Set.MarksPackets() && p.lacks(to) && wanted && p.live(to) == 0
+		if op.step == stepStopMasquerade && p.lacks(f) {
+			of, alone = f, true
+		}
 	}
 	if alone {
-		return errReplacement
+		return unreplaced{of}
 	}
 	return nil
+}
+
+// lacks reports whether backends of f have failed or are postponed.
+func (p *pass) lacks(f Frontend) bool {
+	_, later := p.later.frontends[f]
+	return later || p.broken[f]
 }
 
 // blockedDelete returns why an object must not be deleted now. The record of a virtual server

@@ -12,6 +12,7 @@ type model struct {
 	dirty   map[ServiceID]struct{} // Services to plan again
 	touched map[Object]struct{}    // IDs where have and want may differ
 	full    bool                   // any ID may differ
+	later   postponed
 }
 
 // applied reports whether the kernel has an ID as it is wanted.
@@ -19,6 +20,14 @@ func (m *model) applied(id Object) bool {
 	held, _ := m.have.Get(id)
 	wanted, _ := m.want.Get(id)
 	return held == wanted || wanted == nil && held.kind() == kindSysctl
+}
+
+// awaited reports whether a real server is wanted with a weight, and the kernel has none of it.
+func (m *model) awaited(id RealServer) bool {
+	wanted, _ := m.want.Get(id)
+	rs, ok := wanted.(RealServer)
+	held, _ := m.have.RealServer(id.Frontend, id.Addr)
+	return ok && rs.Weight > 0 && held.Weight == 0
 }
 
 // kernelState is weir's objects in the kernel, as last read or written.

@@ -32,8 +32,9 @@ type Options struct {
 	// that were applied, failed or wait for another one.
 	Portion  int
 	Progress func(done, total int)
-	// PerPass limits the real servers that one Sync adds to one virtual server of IPVS; 0 is no limit. Next is due at
-	// once for the rest, so that changes of other Services wait for a part of it only.
+	// PerPass limits the real servers that one Sync adds to all virtual servers of IPVS that have more than so many. They
+	// share it, and each gets at least a quarter. 0 is no limit. Next is due at once for the rest, so that changes of
+	// other Services wait for a part of it only.
 	PerPass int
 	// Planned, if set, is called after each Service that a pass has planned: tens of
 	// thousands take seconds.

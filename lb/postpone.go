@@ -2,12 +2,14 @@ package lb
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 )
 
-// postponed are Ops that the next pass applies: real servers, beyond Options.PerPass, of virtual servers that get very
-// many at a time, and Ops that wait for them. The kernel takes a minute for 40,000 (searched), and changes of other
-// Services would wait for as long.
+// postponed are Ops that wait for the next passes: real servers of virtual servers that have very many (see
+// Options.PerPass), and Ops that need them. The kernel takes up to a minute for 40,000, since it searches a list for
+// each. Changes of other Services would wait for as long.
 type postponed struct {
 	ids       map[Object]struct{}
 	frontends map[Frontend]struct{} // those with postponed real servers
@@ -30,61 +32,69 @@ func (p *postponed) next() time.Time {
 	return p.at
 }
 
-// split postpones additions of real servers if a frontend has more than limit of them, and returns the other Ops in
-// their order. Real servers with a weight come first: whatever is removed meanwhile, the frontend has as many that
-// take connections. A limit of 0 postpones nothing.
-func (p *postponed) split(ops []Op, limit int, now time.Time) []Op {
+// split postpones additions to frontends that have more than limit real servers afterwards: such frontends share the
+// limit, and each gets at least a quarter of it. It returns the other Ops. Both are in the order of ops: mh needs
+// ascending addresses (lb/linux). A limit of 0 postpones nothing.
+func (p *postponed) split(ops []Op, limit int, now time.Time, have *kernelState) []Op {
 	p.at = now
-	room := map[Frontend]int{}
+	if limit == 0 {
+		return ops
+	}
+	room := map[Frontend]int{} // at first the additions
 	for _, op := range ops {
 		if op.addsReal() {
 			room[op.Object.(RealServer).Frontend]++
 		}
 	}
-	for f, n := range room {
-		if room[f] = limit; limit == 0 || n <= limit {
-			delete(room, f)
-		} else {
-			p.frontends[f] = struct{}{}
+	maps.DeleteFunc(room, func(f Frontend, n int) bool { return n+have.servers(f) <= limit })
+	share := limit / 4
+	if len(room) > 0 {
+		share = max(limit/len(room), share, 1)
+	}
+	for f := range room {
+		room[f] = share
+	}
+	return slices.DeleteFunc(ops, func(op Op) bool {
+		if !op.addsReal() {
+			return false
 		}
-	}
-	if len(room) == 0 {
-		return ops
-	}
-	for _, live := range []bool{true, false} {
-		for _, op := range ops {
-			if !op.addsReal() {
-				continue
-			}
-			rs := op.Object.(RealServer)
-			n, large := room[rs.Frontend]
-			if !large || (rs.Weight > 0) != live {
-				continue
-			}
-			if n == 0 {
-				p.ids[rs.ID()] = struct{}{}
-			} else {
-				room[rs.Frontend]--
-			}
+		rs := op.Object.(RealServer)
+		left, large := room[rs.Frontend]
+		if !large {
+			return false
 		}
-	}
-	kept := ops[:0]
-	for _, op := range ops {
-		if _, later := p.ids[op.Object.ID()]; !later {
-			kept = append(kept, op)
+		if left > 0 {
+			room[rs.Frontend]--
+			return false
 		}
-	}
-	return kept
+		p.ids[rs.ID()] = struct{}{}
+		p.frontends[rs.Frontend] = struct{}{}
+		return true
+	})
 }
 
-// causes reports whether an Op with the error of blocked waits for a postponed one.
-func (p *postponed) causes(err error) bool {
-	var w waiting
-	if errors.As(err, &w) {
-		_, later := p.ids[w.object.ID()]
-		return later
+// has reports whether an ID is postponed.
+func (p *postponed) has(id Object) bool {
+	_, later := p.ids[id]
+	return later
+}
+
+// postpones reports whether op, which is blocked, waits for postponed ones only. Then the next pass tries it.
+func (p *pass) postpones(op Op, err error) bool {
+	var other waiting
+	var backend unreplaced
+	later := false
+	switch {
+	case errors.As(err, &other):
+		later = p.later.has(other.object.ID())
+	case errors.As(err, &backend):
+		_, later = p.later.frontends[backend.Frontend]
+		later = later && !p.broken[backend.Frontend]
 	}
-	return len(p.frontends) > 0 && errors.Is(err, errReplacement)
+	if later {
+		p.later.ids[op.Object.ID()] = struct{}{}
+	}
+	return later
 }
 
 // addsReal reports whether op adds a real server.

@@ -20,7 +20,6 @@ type Reconciler struct {
 	planned      Table  // of the Service that is being planned
 
 	failed  failures
-	later   postponed
 	marks   marks
 	drains  drains
 	orphans orphans
@@ -38,7 +37,7 @@ type Report struct {
 	// Failed is the number of Ops that failed, or waited for a failed one. Later Syncs retry
 	// them.
 	Failed int
-	// Postponed is the number of Ops that the next Sync applies, because of Options.PerPass.
+	// Postponed is the number of Ops that wait for the next Syncs, because of Options.PerPass.
 	Postponed int
 	// Errors has the error of each Op that failed by itself, for the first time or with another
 	// error than the last time.
@@ -170,7 +169,7 @@ func (r *Reconciler) Sync(ctx context.Context, now time.Time) (Report, error) {
 	ops := r.due(now)
 	ops, rep.Deferred = r.orphans.deferDeletes(ops, r.model)
 	if !r.opts.WithoutIPVS {
-		ops = r.later.split(ops, r.opts.PerPass, now)
+		ops = r.later.split(ops, r.opts.PerPass, now, &r.have)
 	}
 	r.touched = map[Object]struct{}{}
 	r.full = false
@@ -206,7 +205,7 @@ func (r *Reconciler) EndAudit(ctx context.Context, now time.Time, a *Audit) (Rep
 	replaced := a != r.have.audit
 	drift, err := r.finish(ctx, a)
 	if replaced || err != nil {
-		return Report{}, err
+		return Report{Postponed: len(r.later.ids)}, err
 	}
 	rep, err := r.Sync(ctx, now)
 	rep.Drift = drift

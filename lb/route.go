@@ -263,16 +263,17 @@ func (t *routes) withheld(id ServiceID, a netip.Addr) Withheld {
 	if !hasLiveBackend(objects) {
 		return NoLiveBackend
 	}
-	if !t.programmed(objects) || !t.reachable(a) {
+	if !t.programmed(objects, t.reported[a]) || !t.reachable(a) {
 		return NotProgrammed
 	}
 	return ""
 }
 
 // programmed reports whether the kernel has all objects of a Service. Those of a frontend are next to
-// each other.
-func (t *routes) programmed(objects []Object) bool {
+// each other. If it has been served, postponed real servers don't count where others take connections.
+func (t *routes) programmed(objects []Object, served bool) bool {
 	var whole *virtual // the last record that have and want share
+	var grows Frontend // the last frontend with postponed real servers, beside live ones
 	for _, o := range objects {
 		at, f := locate(o)
 		if at == inFront && whole != nil && whole.at == f {
@@ -282,9 +283,16 @@ func (t *routes) programmed(objects []Object) bool {
 			whole = held
 			continue
 		}
-		if !t.applied(o.ID()) {
+		if t.applied(o.ID()) {
+			continue
+		}
+		if at != inFront || !served || !t.later.has(o.ID()) {
 			return false
 		}
+		if grows != f && t.have.fronts[f].live() == 0 {
+			return false
+		}
+		grows = f
 	}
 	return true
 }

@@ -2,7 +2,7 @@ package lb
 
 // TakenOver returns a function for a virtual server that an earlier run has left in another
 // place, as rules or in IPVS. It reports whether that may be deleted. Either the kernel has the
-// wanted one, with a backend unless it accepts none. Or it is unwanted, and all sources have
+// wanted one, with a backend unless it accepts none, and with none postponed. Or it is unwanted, and all sources have
 // synced. It is right after Adopt or a Sync.
 func (r *Reconciler) TakenOver() func(Frontend) bool {
 	missing, bare := map[Frontend]bool{}, map[Frontend]bool{}
@@ -18,6 +18,9 @@ func (r *Reconciler) TakenOver() func(Frontend) bool {
 		if v := r.have.fronts[f]; v != nil && len(v.reals) > 0 {
 			delete(bare, f)
 		}
+	}
+	for f := range r.later.frontends {
+		missing[f] = true
 	}
 	spoken := len(r.catalog.Waiting()) == 0
 	return func(f Frontend) bool {

@@ -283,10 +283,21 @@ func applianceEnds(t *testing.T, a *appliance) {
 		}
 	}
 
+	// What another program made works on, and stays.
+	const foreignVIP = "198.51.100.78"
+	a.box.Must(t, "sh", "-ec", "ip link add foreign0 type dummy; ip link set foreign0 up; ip addr add "+foreignVIP+"/32 dev foreign0; "+
+		"ipvsadm -A -t "+foreignVIP+":80 -s rr; ipvsadm -a -t "+foreignVIP+":80 -r 10.2.0.11:8080 -m; "+
+		"ipset create FOREIGN hash:ip; ipset add FOREIGN 203.0.113.5; nft add table inet foreign; nft add set inet foreign s '{ type ipv4_addr; elements = { 203.0.113.6 }; }'")
+	const others = "ipvsadm -Sn | grep " + foreignVIP + "; ip -o addr show dev foreign0; ipset save FOREIGN; nft list table inet foreign"
+	before, foreign := a.box.Must(t, "sh", "-ec", others), startStream(t, a.client2, at(foreignVIP, 80))
+	foreign.more(t, 3)
 	a.apt(t, "purge", "weir")
+	foreign.more(t, 3)
+	mustHaveLostNothing(t, foreign)
+	mustKeep(t, "purged", before, a.box.Must(t, "sh", "-ec", others))
 	is("purged", "no /etc/weir", "no /var/lib/weir", "no /var/lib/weir-removed", "no /run/weir",
 		"no /etc/systemd/system/multi-user.target.wants/weir.service", "no /usr/share/doc/weir")
-	if left := a.box.Must(t, "sh", "-c", "ipvsadm -Sn; ipset list -n; ip -o link show type dummy; iptables-save | grep KUBE; ip6tables-save | grep KUBE; nft list tables | grep weir; true"); left != "" {
+	if left := a.box.Must(t, "sh", "-c", "ipvsadm -Sn | grep -v "+foreignVIP+"; ipset list -n | grep -v FOREIGN; ip -o link show type dummy | grep -v foreign0; iptables-save | grep KUBE; ip6tables-save | grep KUBE; nft list tables | grep weir; true"); left != "" {
 		t.Errorf("purged, and the kernel still holds\n%s", left)
 	}
 	if out, err := a.box.Run(t.Context(), "systemctl", "cat", "weir"); err == nil {

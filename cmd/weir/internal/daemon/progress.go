@@ -16,7 +16,7 @@ type progress struct {
 	floor    time.Time // min_sync_period allows the next pass from then on
 	since    time.Time // of the first change that no pass has handled; zero without a change
 	waiting  int       // deletions that wait for a source
-	later    int       // operations that the next pass applies
+	later    int       // operations that wait for the next passes
 	drift    uint64
 }
 

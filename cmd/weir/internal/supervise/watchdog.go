@@ -53,8 +53,8 @@ func (w *Watchdog) Silence(now time.Time) time.Duration {
 // Portion is the number of operations after which a long pass beats: the kernel takes less than a second for them.
 const Portion = 10_000
 
-// PerPass is the number of real servers that one pass adds to one virtual server. Linux 7.3 needs 0.1 s for the first ones, and
-// 1.5 s if it has 38,000, for which changes of other Services wait.
+// PerPass is lb.Options.PerPass. Changes of other Services wait for so many real servers: on Linux 7.3 they take 0.1 s at
+// first, and 1.5 s after 38,000.
 const PerPass = 2000
 
 // Progress beats, and records that done of total operations of a pass have been tried.
