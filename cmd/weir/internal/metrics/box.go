@@ -14,7 +14,7 @@ var (
 	descServices    = desc("services", "Services, of clusters and static ones.")
 	descObjects     = desc("objects", "weir's objects in the kernel.", "kind")
 	descPending     = desc("ops_pending", "Failed operations that wait for a retry.")
-	descPostponed   = desc("ops_postponed", "Operations that wait for the next passes: backends of very large Services, and what needs them.")
+	descPostponed   = desc("ops_postponed", "Operations that wait for the next passes, as most backends of very large Services do.")
 	descBlocked     = desc("ops_blocked", "Deletions that wait for a source to sync.")
 	descDrains      = desc("drains", "Backends that drain.")
 	descNotes       = desc("notes", "Notes on Services, by reason.", "reason")
