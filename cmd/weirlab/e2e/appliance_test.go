@@ -3,6 +3,10 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -283,12 +287,17 @@ func applianceEnds(t *testing.T, a *appliance) {
 		}
 	}
 
-	// What another program made works on, and stays.
+	// What another program made works on, and stays. The server has no nft: weir needs none.
+	nft := programOfHost(t, a.box, "nft")
 	const foreignVIP = "198.51.100.78"
 	a.box.Must(t, "sh", "-ec", "ip link add foreign0 type dummy; ip link set foreign0 up; ip addr add "+foreignVIP+"/32 dev foreign0; "+
 		"ipvsadm -A -t "+foreignVIP+":80 -s rr; ipvsadm -a -t "+foreignVIP+":80 -r 10.2.0.11:8080 -m; "+
-		"ipset create FOREIGN hash:ip; ipset add FOREIGN 203.0.113.5; nft add table inet foreign; nft add set inet foreign s '{ type ipv4_addr; elements = { 203.0.113.6 }; }'")
-	const others = "ipvsadm -Sn | grep " + foreignVIP + "; ip -o addr show dev foreign0; ipset save FOREIGN; nft list table inet foreign"
+		"ipset create FOREIGN hash:ip; ipset add FOREIGN 203.0.113.5; "+nft+" add table inet foreign; "+nft+" add set inet foreign s '{ type ipv4_addr; elements = { 203.0.113.6 }; }'")
+	tables := nft + " list tables | grep weir"
+	if out := a.box.Must(t, "sh", "-c", tables); !strings.Contains(out, "table ip6 weir") {
+		t.Errorf("removed, and the tables are\n%s", out)
+	}
+	others := "ipvsadm -Sn | grep " + foreignVIP + "; ip -o addr show dev foreign0; ipset save FOREIGN; " + nft + " list table inet foreign"
 	before, foreign := a.box.Must(t, "sh", "-ec", others), startStream(t, a.client2, at(foreignVIP, 80))
 	foreign.more(t, 3)
 	a.apt(t, "purge", "weir")
@@ -297,10 +306,32 @@ func applianceEnds(t *testing.T, a *appliance) {
 	mustKeep(t, "purged", before, a.box.Must(t, "sh", "-ec", others))
 	is("purged", "no /etc/weir", "no /var/lib/weir", "no /var/lib/weir-removed", "no /run/weir",
 		"no /etc/systemd/system/multi-user.target.wants/weir.service", "no /usr/share/doc/weir")
-	if left := a.box.Must(t, "sh", "-c", "ipvsadm -Sn | grep -v "+foreignVIP+"; ipset list -n | grep -v FOREIGN; ip -o link show type dummy | grep -v foreign0; iptables-save | grep KUBE; ip6tables-save | grep KUBE; nft list tables | grep weir; true"); left != "" {
+	if left := a.box.Must(t, "sh", "-c", "ipvsadm -Sn | grep -v "+foreignVIP+"; ipset list -n | grep -v FOREIGN; ip -o link show type dummy | grep -v foreign0; iptables-save | grep KUBE; ip6tables-save | grep KUBE; "+tables+"; true"); left != "" {
 		t.Errorf("purged, and the kernel still holds\n%s", left)
 	}
 	if out, err := a.box.Run(t.Context(), "systemctl", "cat", "weir"); err == nil {
 		t.Errorf("purged, and there is a unit:\n%s", out.Stdout)
 	}
+}
+
+// programOfHost copies a program of this machine, with its libraries, to a server that lacks it, and returns its command.
+func programOfHost(t testing.TB, m *lab.Machine, name string) (command string) {
+	t.Helper()
+	const folder = "/root/of-host/"
+	path, err := exec.LookPath(name)
+	must(t, err)
+	libraries, err := exec.Command("ldd", path).Output()
+	must(t, err)
+	m.Must(t, "mkdir", "-p", folder)
+	loader := ""
+	for _, file := range append(regexp.MustCompile(`/\S+`).FindAllString(string(libraries), -1), path) {
+		content, err := os.ReadFile(file)
+		must(t, err)
+		base := filepath.Base(file)
+		must(t, m.WriteFile(within(t, time.Minute), folder+base, string(content), 0o755))
+		if strings.HasPrefix(base, "ld-linux") {
+			loader = folder + base
+		}
+	}
+	return loader + " --library-path " + folder + " " + folder + name
 }
