@@ -297,6 +297,7 @@ func troubleRollout(t *testing.T, s *land) {
 	serveEcho(t, s.web(2), 7000)
 	serveUDP(t, s.web(2), 7001)
 	do(t, s.prod, "PATCH", servicesPath+"/steady", `{"metadata": {"annotations": {"weir/drain-timeout": "1h"}}}`)
+	s.hasServices(t) // else the endpoints may come first, and drain for drain_timeout
 	fresh := startLoad(t, s.client2, traffic.Options{Ask: traffic.Echo(dialOwnPort(s.client2, ""))}, at(steadyVIP, 7000))
 	const old, young = `{"addresses": ["10.2.0.11"], "conditions": {`, `{"addresses": ["10.2.0.12"], "conditions": {"ready": true}}`
 	for _, step := range []struct{ endpoints, taker string }{
@@ -317,6 +318,22 @@ func troubleRollout(t *testing.T, s *land) {
 		fresh.more(t, 30) // they last longer than drain_timeout, but for the annotation
 	}
 	mustHaveLostNothing(t, fresh)
+}
+
+// hasServices waits until weir has all changes of Services so far. They come in their order, and not in that with changes
+// of EndpointSlices. It changes another Service, and reverts that.
+func (s *land) hasServices(t *testing.T) {
+	t.Helper()
+	for _, affinity := range []string{"ClientIP", "None"} {
+		do(t, s.prod, "PATCH", servicesPath+"/calm", fmt.Sprintf(`{"spec": {"sessionAffinity": %q}}`, affinity))
+		eventually(t, 30*time.Second, func() error {
+			servers := s.box.Must(t, "ipvsadm", "-Sn")
+			if has := strings.Contains(servers, "-A -t "+at(calmVIP, 80)+" -s rr -p "); has != (affinity == "ClientIP") {
+				return fmt.Errorf("sessionAffinity of calm is not %s:\n%s", affinity, servers)
+			}
+			return nil
+		})
+	}
 }
 
 // noMoreEvents claims, much later, that storm got no more Events.
