@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,6 +171,12 @@ func (s *stages) readEvents(from io.ReadCloser) error {
 			fmt.Fprintf(s.out, "%s\t%s\t%.1fs\n", map[string]string{"pass": "ok", "fail": "FAIL"}[e.Action], e.Package, e.Elapsed)
 			if e.Action == "fail" {
 				fmt.Fprint(s.out, printed[key])
+				delete(printed, key)
+				for _, of := range slices.Sorted(maps.Keys(printed)) { // what a process printed after its last test
+					if strings.HasPrefix(of, e.Package+" ") {
+						fmt.Fprint(s.out, printed[of])
+					}
+				}
 			}
 		case e.Action == "pass":
 			s.counts.Passed++

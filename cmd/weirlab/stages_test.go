@@ -84,6 +84,23 @@ func TestEventsOfGoTestAreCounted(t *testing.T) {
 	}
 }
 
+// TestOutputAfterTheLastTestIsPrinted is about a process that fails by something else than a test: a data race at its end.
+func TestOutputAfterTheLastTestIsPrinted(t *testing.T) {
+	const events = `{"Action":"output","Package":"p","Test":"TestA","Output":"--- PASS: TestA\n"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"WARNING: DATA RACE\n"}
+{"Action":"output","Package":"q","Test":"TestB","Output":"of another package\n"}
+{"Action":"output","Package":"p","Output":"FAIL\n"}
+{"Action":"fail","Package":"p","Elapsed":1.5}
+`
+	var out strings.Builder
+	s := &stages{out: &out}
+	lab.Must(t, s.readEvents(io.NopCloser(strings.NewReader(events))))
+	if want := "FAIL\tp\t1.5s\nFAIL\nWARNING: DATA RACE\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+}
+
 func TestProvenOnlyWhenEverythingIs(t *testing.T) {
 	l := ledger{path: filepath.Join(t.TempDir(), "commit.json"), Stages: map[string]string{}, Green: map[string]int{}}
 	outcomes := func(failed ...string) (results []runner.Result) {
