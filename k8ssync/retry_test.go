@@ -3,6 +3,7 @@ package k8ssync
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,10 +119,12 @@ func TestAFeedThatReachesTheServerWakesTheOthers(t *testing.T) {
 	code, reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
 	began := time.Now()
 	late.retries = retries{longest: time.Hour, pause: 200 * time.Millisecond}
-	go func() {
+	var other sync.WaitGroup
+	other.Go(func() {
 		<-asked
 		reaches()
-	}()
+	})
+	defer other.Wait() // it must not use t after the end of the test
 	if err := opens(t, late); err == nil || time.Since(began) < 200*time.Millisecond {
 		t.Errorf("an overloaded server had a pause of %s: %v", time.Since(began), err)
 	}
