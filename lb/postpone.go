@@ -47,10 +47,10 @@ func (p *postponed) split(ops []Op, limit int, now time.Time, have *kernelState)
 		}
 	}
 	maps.DeleteFunc(room, func(f Frontend, n int) bool { return n+have.servers(f) <= limit })
-	share := limit / 4
-	if len(room) > 0 {
-		share = max(limit/len(room), share, 1)
+	if len(room) == 0 {
+		return ops
 	}
+	share := max(limit/len(room), limit/4, 1)
 	for f := range room {
 		room[f] = share
 	}
